@@ -1,16 +1,16 @@
-"""What can go wrong when a migration talks to a store.
+"""Errors of requests to stores.
 
 StoreError
 ├── RetryableError           another attempt may succeed
 │   ├── StoreUnreachable     no connection, connection lost, or no answer in time
-│   │   └── NoServer         nobody at the addresses can be such a store, however long one waits
+│   │   └── NoServer         no address can be such a store: waiting does not help
 │   ├── StoreContention      another attempt of the same work writes at the same time
 │   ├── BookieNotWritable    a bookie does not take entries, read-only or full for example
 │   ├── NoCredentials        the settings of this worker lack the credentials that an input names; another may have them
 │   ├── LedgerIdRefused      a bookie deleted a ledger of this id, and takes no other one before its restart
 │   └── StoreProtocolError   an answer that the protocol does not allow
-└── FinalError               another attempt ends the same way until somebody acts
-    ├── StoreConflict        somebody else changed what was to be changed (version, existence, owner)
+└── FinalError               another attempt fails the same way until an operator acts
+    ├── StoreConflict        another client changed the record (version, existence, owner)
     │   ├── VersionConflict  a record is not at the expected version; worth reading it again
     │   ├── ClaimHeld        another migration holds the claim; names it and the cure
     │   └── Superseded       a newer attempt or run of the same migration has taken over; this one must not write
@@ -32,15 +32,15 @@ ValueT = TypeVar("ValueT")
 
 
 class StoreError(Exception):
-    """Base of all errors of the stores' clients; the message says cause and, where known, cure.
+    """Base of all errors of the stores' clients; the message has the cause and, where known, the cure.
 
     It can be pickled, and keeps its fields.
 
     Attributes:
-        server: the server (`host:port`, bookie id or address of the store) that it is about; empty where none is.
-        path: the node or record; empty where it is about none, or about many.
-        ledger_id: the ledger; None where it is about none.
-        entry_id: the entry of it; None where it is about none.
+        server: server (`host:port`, bookie id or address of the store) with the error; empty if there is none.
+        path: node or record with the error; empty if there is none, or there are many.
+        ledger_id: ledger with the error; None if there is none.
+        entry_id: entry with the error; None if there is none.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class RetryableError(StoreError):
 
 
 class FinalError(StoreError):
-    """Another attempt ends the same way until somebody acts."""
+    """Another attempt fails the same way until an operator acts."""
 
 
 class StoreUnreachable(RetryableError):
@@ -93,7 +93,7 @@ class StoreUnreachable(RetryableError):
 
 
 class NoServer(StoreUnreachable):
-    """Nobody at any of the addresses can be such a store: no such host, nothing on the port, or another program."""
+    """No address can be such a store: no such host, nothing on the port, or another program."""
 
 
 class StoreContention(RetryableError):

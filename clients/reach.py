@@ -1,20 +1,20 @@
-"""Why a server cannot be talked to, in words: clients know only that it did not answer."""
+"""Reasons why a server cannot be reached; clients only know that it did not answer."""
 
 from __future__ import annotations
 
 import socket
 
-_PATIENCE = 2.0
+_CONNECT_TIMEOUT = 2.0
 
 
 def split_host(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`, where the host may be an IPv6 address in brackets."""
+    """Return host and port of `host:port`; the host may be an IPv6 address in brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def explained(address: str, error: OSError) -> str:
-    """Why a connection to `host:port` failed."""
+    """Return why a connection to `host:port` failed."""
     host, port = split_host(address)
     if isinstance(error, socket.gaierror):
         return f"the name {host} does not resolve ({error.strerror})"
@@ -24,14 +24,14 @@ def explained(address: str, error: OSError) -> str:
 
 
 def is_settled(error: OSError) -> bool:
-    """Whether waiting a little longer does not help: nobody is there who could be slow."""
+    """Return whether a longer wait does not help, because no server could be slow there."""
     return isinstance(error, socket.gaierror | ConnectionRefusedError)
 
 
 def obstacle(address: str) -> str:
-    """Why no connection to `host:port` can be opened; empty if one can."""
+    """Return why no connection to `host:port` can be opened; empty if it can."""
     try:
-        socket.create_connection(split_host(address), timeout=_PATIENCE).close()
+        socket.create_connection(split_host(address), timeout=_CONNECT_TIMEOUT).close()
     except OSError as error:
         return explained(address, error)
     return ""

@@ -1,7 +1,7 @@
-"""What all metadata stores have in common, as bulk copy and bulk compare see them.
+"""Common interface of all metadata stores, as bulk copy and bulk compare use it.
 
-Paths are bytes (UTF-8, absolute, beginning with `/`, relative to the chroot or namespace); the root `/` itself is no
-record. Readers leave out what belongs to the server: `/zookeeper` and Oxia's `__oxia/` keys.
+Paths are bytes (UTF-8, absolute, starting with `/`, relative to the chroot or namespace); the root `/` is not a record.
+Readers leave out what belongs to the server: `/zookeeper` and Oxia's `__oxia/` keys.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from models.store_url import StoreUrl
 #: Pulsar's own coordination subtree: belongs to one store, and is never copied or compared (PIP-454).
 COORDINATOR = b"/pulsar/migration-coordinator"
 
-#: Stands for "no record" where a version is expected.
+#: Expected version of a record that must not exist.
 ABSENT = -1
 
 Guard = Callable[[], object]
-"""Raises StoreConflict where its caller must not write any more, by what stands in the store now."""
+"""Check that raises StoreConflict if its caller must no longer write, according to the store's current state."""
 
 
 class Record(NamedTuple):
@@ -27,7 +27,7 @@ class Record(NamedTuple):
 
     Attributes:
         path: absolute path.
-        value: the data; a znode without data reads as `b""`.
+        value: value; a znode without data reads as `b""`.
         version: data version (znode) or version id (Oxia).
         count: how many children were ever created beneath it, which is the number that the next sequential child gets
             (znode: (cversion + numChildren) // 2); Oxia: the modification count, which Pulsar uses for the same.
@@ -39,7 +39,7 @@ class Record(NamedTuple):
     path: bytes
     value: bytes
     version: int
-    count: int  # pyright: ignore[reportIncompatibleMethodOverride] - nobody counts a record's fields
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride] - hides a method of tuples that is not used
     owner: int
     changed: int
     children_changed: int
@@ -48,38 +48,38 @@ class Record(NamedTuple):
 class Partition(NamedTuple):
     """A part of a store that one task scans; plain data, so that it travels to an executor.
 
-    The partitions of one `partitions()` call are disjoint and together hold every record exactly once, except for those
-    that come and go meanwhile.
+    The partitions of one `partitions()` call are disjoint, and together hold every record exactly once, except records
+    that are created or deleted during the scan.
     """
 
     singles: tuple[bytes, ...]
-    """Records to read by themselves, without what is beneath them."""
+    """Records to read without their children."""
     subtrees: tuple[bytes, ...]
-    """Records to read with all that is beneath them."""
+    """Records to read with everything beneath them."""
     shard: int
     """Oxia's shard to scan; -1 on ZooKeeper."""
     start: bytes
-    """Oxia: first key of the range, empty for the shard's begin."""
+    """Oxia: first key of the range, empty for the start of the shard."""
     end: bytes
-    """Oxia: key behind the range, empty for the shard's end."""
+    """Oxia: key after the range, empty for the end of the shard."""
 
 
 class Unreadable(NamedTuple):
-    """A record whose value the store refused to give (ACL)."""
+    """A record whose value the store refused to return (ACL)."""
 
     path: bytes
     reason: str
 
 
 class Seen(NamedTuple):
-    """A record as it was seen."""
+    """Path and version of a record as it was read."""
 
     path: bytes
     version: int
 
 
 class StoreReader(Protocol):
-    """Reads a store and cannot write to it; a context manager."""
+    """Reader of a store; a context manager."""
 
     url: StoreUrl
 
@@ -88,23 +88,23 @@ class StoreReader(Protocol):
         ...
 
     def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
-        """All records of one partition, in batches; a record that vanishes meanwhile is left out."""
+        """Yield all records of one partition, in batches; leave out records that are deleted during the scan."""
         ...
 
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
-        """The records of these paths, in their order, pipelined; None where there is none."""
+        """Return the records of these paths, in their order, pipelined; None for a missing record."""
         ...
 
     def children(self, path: bytes) -> list[bytes]:
-        """Full paths of the direct children, `[]` if the node does not exist."""
+        """Return the full paths of the direct children, `[]` if the node does not exist."""
         ...
 
     def children_of(self, paths: Sequence[bytes]) -> Iterator[bytes]:
-        """Full paths of the direct children of many nodes, in no order; without a round trip for each."""
+        """Yield the full paths of the direct children of many nodes, in no order, without a round trip for each."""
         ...
 
     def close(self) -> None:
-        """Free the connections; harmless when done twice."""
+        """Close the connections; may be called twice."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -115,7 +115,7 @@ class StoreReader(Protocol):
 
 
 class StoreWriter(Protocol):
-    """Writes records in bulk, many at a time; nothing counts as written before `flush` returned. A context manager."""
+    """Writer of many records at a time; nothing counts as written before `flush` returned. A context manager."""
 
     url: StoreUrl
 
@@ -123,33 +123,33 @@ class StoreWriter(Protocol):
         """Write value, version and count of a persistent record (see each store for what it can keep).
 
         Args:
-            record: what must stand.
-            over: what it may replace: `ABSENT` nothing, so that a record that stands is left as it is; a version
-                only that one, and another makes `flush` raise StoreConflict; None whatever stands.
+            record: record to write.
+            over: what it may replace. `ABSENT`: nothing, an existing record stays as it is. A version: only that one,
+                    else `flush` raises StoreConflict. None: any record.
 
         Blocks while too much is in flight.
         """
         ...
 
     def delete(self, path: bytes, *, expected: int | None = None) -> None:
-        """Delete one record; one that is absent is none of `flush`'s count.
+        """Delete one record; a missing one is not in the count of `flush`.
 
         With `expected` it must have that version, else `flush` raises StoreConflict. A znode that has children stays,
-        and is none of the count either.
+        and is not counted either.
         """
         ...
 
     def flush(self) -> int:
-        """Wait until everything is acknowledged; returns the number of records written or deleted since the last flush.
+        """Wait until everything is acknowledged; return the number of records written or deleted since the last flush.
 
         Raises:
             StoreConflict: a record had another version than the expected one.
-            StoreError: a write failed; which ones were done is not known, and all can be repeated.
+            StoreError: a write failed; it is unknown which ones were done, and all can be repeated.
         """
         ...
 
     def close(self) -> None:
-        """Free the connections without a flush; harmless when done twice."""
+        """Close the connections without a flush; may be called twice."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -160,27 +160,27 @@ class StoreWriter(Protocol):
 
 
 class StoreRemover(Protocol):
-    """Deletes records in bulk, as long as its guard allows it; a context manager.
+    """Bulk deletion of records, as long as its guard allows it; a context manager.
 
-    The server holds the fence: once `clients.stores.revoke_permits` was called, it refuses deletions that are still on
-    their way.
+    The server enforces the fence: after `clients.stores.revoke_permits` it refuses deletions that are still in
+    flight.
     """
 
     url: StoreUrl
 
     def remove(self, seen: Sequence[Seen]) -> int:
-        """Delete records that are as they were seen; returns how many.
+        """Delete records that still have the version that was read; return how many.
 
-        Others stay, and so does a znode that has children which are not among these.
+        Others stay, and so does a znode with children that are not among these.
 
         Raises:
             StoreConflict: the guard refuses.
-            StoreError: the store failed; which ones were deleted is not known.
+            StoreError: the store failed; it is unknown which ones were deleted.
         """
         ...
 
     def close(self) -> None:
-        """Free the connections; harmless when done twice."""
+        """Close the connections; may be called twice."""
         ...
 
     def __enter__(self) -> Self: ...

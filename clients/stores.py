@@ -23,7 +23,7 @@ from models.settings import Settings
 from models.store_url import StoreUrl
 
 MAX_RAISE = 5_000_000
-"""How far a ZooKeeper target may have to count up to the version, or the next number, of one znode."""
+"""Highest version, or next number, to which a znode of a ZooKeeper target is counted up."""
 
 # What the guard's last answer, and a server that is busy, add to the end of a stream.
 _SERVER_LAG = 3.0
@@ -52,14 +52,14 @@ class Access(NamedTuple):
 
 
 def open_reader(url: StoreUrl, access: Access) -> StoreReader:
-    """A client that cannot write."""
+    """Return a client that cannot write."""
     if url.scheme == "zk":
         return ZooKeeperReader(url, auth=access.zookeeper_auth, timeout=access.timeout)
     return OxiaReader(url, timeout=access.timeout)
 
 
 def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Guard | None = None) -> StoreWriter:
-    """A client that writes in bulk.
+    """Return a client that writes in bulk.
 
     Args:
         url: the store.
@@ -87,14 +87,14 @@ def late_writes_last(url: StoreUrl) -> float:
 
 
 def open_remover(url: StoreUrl, access: Access, guard: Guard) -> StoreRemover:
-    """A client that deletes in bulk, as long as the guard allows it."""
+    """Return a client that deletes in bulk, as long as the guard allows it."""
     if url.scheme == "zk":
         return ZooKeeperRemover(url, guard, auth=access.zookeeper_auth, timeout=access.timeout)
     return OxiaRemover(url, guard, timeout=access.timeout)
 
 
 def last_transaction(url: StoreUrl, access: Access) -> int:
-    """The transaction id that a ZooKeeper has reached: what is written from now on has a higher one. 0 on Oxia.
+    """Return the transaction id that a ZooKeeper has reached: what is written from now on has a higher one. 0 on Oxia.
 
     Raises:
         StoreError: the store failed.
@@ -129,7 +129,7 @@ def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
     """
     if first.overlaps(second):
         return True
-    # Other trees, whoever serves them.
+    # Other trees, whichever servers have them.
     if first.scheme != "zk" or not first.overlaps(second.model_copy(update={"hosts": first.hosts})):
         return False
     # mutant: metadata-store/stores-differ-by-address
@@ -139,7 +139,7 @@ def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
 def revoke_permits(url: StoreUrl, access: Access) -> None:
     """Stop all guarded writers and removers of a store, also those that are frozen or cut off.
 
-    For whoever has just taken the claim that their guards ask for: from now on the server refuses what they send, or
+    Call it after taking the claim that their guards check: from now on the server refuses what they send, or
     have on its way.
 
     Raises:
@@ -154,14 +154,14 @@ def revoke_permits(url: StoreUrl, access: Access) -> None:
 
 
 def open_cas_reader(url: StoreUrl, access: Access) -> CasReader:
-    """Single records, which it cannot write; a context manager."""
+    """Return single records, which it cannot write; a context manager."""
     if url.scheme == "zk":
         return ZooKeeperCasReader(CoordinationReader(url, auth=access.zookeeper_auth, timeout=access.timeout))
     return OxiaCas(url, timeout=access.timeout)
 
 
 def open_cas(url: StoreUrl, access: Access) -> CasStore:
-    """Single records, which change by compare-and-set; a context manager."""
+    """Return single records, which change by compare-and-set; a context manager."""
     if url.scheme == "zk":
         return ZooKeeperCas(Coordination(url, auth=access.zookeeper_auth, timeout=access.timeout))
     return OxiaCas(url, timeout=access.timeout)

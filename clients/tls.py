@@ -27,10 +27,10 @@ class Tls(NamedTuple):
     verify_hostname: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """What the `ssl` module needs; files are read now, so that renewed ones count.
+        """Return what the `ssl` module needs; files are read now, so that renewed ones count.
 
         Raises:
-            OSError: a file cannot be read, or is no such thing; `ssl.SSLError` is one too.
+            OSError: a file cannot be read, or has another format; `ssl.SSLError` is one too.
         """
         context = ssl.create_default_context(cafile=self.ca_file)
         context.check_hostname = self.verify_hostname
@@ -39,7 +39,7 @@ class Tls(NamedTuple):
         return context
 
     def shared_context(self) -> ssl.SSLContext:
-        """The same, one for many connections of one protocol; files are read again when they have changed.
+        """Return the same, one for many connections of one protocol; files are read again when they have changed.
 
         To read the system's authorities takes longer than most requests.
 

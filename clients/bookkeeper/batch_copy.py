@@ -1,9 +1,9 @@
 """Copy closed ledgers to another cluster: same id, same entry ids, same bytes, same custom metadata.
 
 An entry's digest does not depend on bookie, cluster or ensemble, so entries are verified and forwarded as they are.
-The target's metadata is created OPEN first, because bookies drop entries of ledgers that have none, and is CLOSED when
-every replica of every entry was acknowledged: whoever finds it closed finds it whole. So a copy that was interrupted
-shows as an open ledger, and is done again; so is one that autorecovery has closed before its end.
+The target's metadata is created OPEN first, because bookies drop entries of ledgers without metadata. It is CLOSED when
+every replica of every entry is acknowledged, so a closed copy is complete. An interrupted copy is an open ledger, and
+is copied again; so is one that autorecovery has closed before its end.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from clients.errors import (
     StoreUnreachable,
 )
 
-#: Rounds of writing, each to the bookies that are writable then: one goes well, the others are for bookies that fail.
+#: Rounds of writing to the bookies that are writable then: one is usually enough, the others are for failing bookies.
 _ROUNDS = 4
 
 
 class _Task(NamedTuple):
-    """A ledger that is being copied: as it stands at the source, and its copy as long as that is open.
+    """A ledger that is being copied: its record at the source, and its copy as long as that is open.
 
-    `first` is the first entry that is still to be written; those before it were compared.
+    `first` is the first entry to write; earlier ones were compared.
     """
 
     original: LedgerRecord
@@ -58,40 +58,40 @@ def copy_batch(
     check: Check = lambda _: None,
     begun: Mapping[int, Begun] = _NOTHING,
 ) -> list[CopyOutcome]:
-    """Copy closed ledgers; what stands in the target already is compared, and never changed if it is closed.
+    """Copy closed ledgers; compare those that the target has already, and never change a closed one.
 
     Args:
-        source: where entries are read.
-        target: where they are written; both share one event loop (`open_clusters`).
-        ids: the ledgers, each once.
-        verify: read back what was written, and compare it byte for byte.
+        source: cluster to read from.
+        target: cluster to write to; both share one event loop (`open_clusters`).
+        ids: ids of the ledgers, each once.
+        verify: whether to read the copies back and compare every byte.
         check: see `Check`.
-        begun: open copies that are continued with, and not written and compared from their first entry again.
+        begun: progress of open copies that are continued, not written and compared from their first entry.
 
     Returns:
-        An outcome for each id, in no order. Of a ledger that cannot be read nothing is left in the target, unless the
-        reason may pass: then its open copy stays for the next try.
+        An outcome for each id, in no order. The copy of a ledger that cannot be read is removed, unless the cause may
+            pass: then the open copy stays for the next attempt.
 
     Raises:
         StoreUnreachable: a store or too many bookies do not answer.
         BookieNotWritable: the target has too few writable bookies.
-        StoreConflict: others keep changing the same ledgers in the target; or what `check` raises.
+        StoreConflict: other clients keep changing the same ledgers in the target; or an error of `check`.
         StoreError: a store or a bookie failed otherwise.
     """
     outcomes: list[CopyOutcome] = []
-    left: dict[int, LedgerRecord] = {}
+    closed: dict[int, LedgerRecord] = {}
     for ledger_id, record in zip(ids, source.directory.read(ids), strict=True):
         if record is None:
             outcomes.append(CopyOutcome(ledger_id, Verdict.DELETED))
         elif record.metadata.closed:
-            left[ledger_id] = record
+            closed[ledger_id] = record
         else:
             outcomes.append(CopyOutcome(ledger_id, Verdict.OPEN))
-    return outcomes + _BatchCopy(source, target, left, verify=verify, check=check, begun=begun).run()
+    return outcomes + _BatchCopy(source, target, closed, verify=verify, check=check, begun=begun).run()
 
 
 class _BatchCopy:
-    """One batch: rounds of writing until nothing is left to write, and one comparison."""
+    """Copy of one batch: rounds of writing until nothing remains, and one comparison."""
 
     def __init__(
         self,
@@ -105,30 +105,30 @@ class _BatchCopy:
     ) -> None:
         self._source, self._target = source, target
         self._originals = ledgers
-        self._left = dict(ledgers)
+        self._waiting = dict(ledgers)
         self._verify = verify
         self._check = check
         self._begun = begun
         self._firsts: dict[int, int] = {}
         self._outcomes: list[CopyOutcome] = []
-        # What was written, and what stood there, closed.
+        # Contents that were written, and closed ledgers that existed before.
         self._contents: dict[int, Content] = {}
-        self._standing: dict[int, LedgerRecord] = {}
+        self._existing: dict[int, LedgerRecord] = {}
 
     def run(self) -> list[CopyOutcome]:
-        """Copy and compare; returns an outcome for each ledger."""
+        """Copy and compare; return an outcome for each ledger."""
         for last in (False,) * (_ROUNDS - 1) + (True,):
             try:
                 self._round()
             except (StoreUnreachable, BookieNotWritable, StoreConflict):
-                # A bookie of the target failed, which is left out next time, or somebody else changed a ledger there.
+                # A bookie of the target failed and is left out next time, or another client changed a ledger there.
                 self._check(0)
                 if last:
                     raise
-            if not self._left:
+            if not self._waiting:
                 break
         else:
-            first = min(self._left)
+            first = min(self._waiting)
             raise StoreConflict(
                 f"others keep changing ledger {first} in the target; find out who writes there", ledger_id=first
             )
@@ -138,73 +138,75 @@ class _BatchCopy:
     def _round(self) -> None:
         tasks = self._begin()
         failures = self._write_or_blame(tasks)
-        # A ledger is closed only after every replica was acknowledged: closed is the proof that others rely on.
-        left = [task for task in tasks if task.original.ledger_id in self._left]
-        done = [task for task in left if task.original.ledger_id not in failures]
+        # A ledger is closed only after every replica is acknowledged: other steps take a closed ledger for complete.
+        copying = [task for task in tasks if task.original.ledger_id in self._waiting]
+        done = [task for task in copying if task.original.ledger_id not in failures]
         self._target.directory.update([(task.original.ledger_id, _closed(task), task.version) for task in done])
         for task in done:
-            del self._left[task.original.ledger_id]
-        for task in left:
+            del self._waiting[task.original.ledger_id]
+        for task in copying:
             if cause := failures.get(task.original.ledger_id):
                 self._give_up(task, unreadable(self._source, task.original.ledger_id, cause))
 
     def _begin(self) -> list[_Task]:
-        """Create open metadata in the target, or take over what an interrupted copy left there."""
+        """Create open metadata in the target, or take over the copies of an interrupted attempt."""
         directory = self._target.directory
         missing: list[LedgerRecord] = []
         tasks: list[_Task] = []
-        for original, standing in zip(self._left.copy().values(), directory.read(list(self._left)), strict=True):
-            if standing is None:
+        for original, existing in zip(self._waiting.copy().values(), directory.read(list(self._waiting)), strict=True):
+            if existing is None:
                 missing.append(original)
-            elif standing.metadata.closed and not _cut_short(original.metadata, standing.metadata):
-                self._standing[original.ledger_id] = standing
-                # What was read of the rest of it says nothing of the whole.
+            elif existing.metadata.closed and not _cut_short(original.metadata, existing.metadata):
+                self._existing[original.ledger_id] = existing
+                # What was read of its end says nothing of the whole.
                 if self._firsts.get(original.ledger_id):
                     self._contents.pop(original.ledger_id, None)
-                del self._left[original.ledger_id]
-            elif begun_from(original.metadata, standing.metadata):
-                first = self._first(original, standing)
-                tasks.append(_Task(original, standing.metadata, standing.version, first))
+                del self._waiting[original.ledger_id]
+            elif begun_from(original.metadata, existing.metadata):
+                first = self._first(original, existing)
+                tasks.append(_Task(original, existing.metadata, existing.version, first))
             else:
-                self._refuse(original, "an open ledger with other settings or custom metadata stands in the target")
+                self._refuse(
+                    original, "the target has an open ledger with this id and other settings or custom metadata"
+                )
         writable = self._target.bookies.writable()
-        begun = [_Task(one, open_copy(one, writable), 0) for one in missing]
+        begun = [_Task(original, open_copy(original, writable), 0) for original in missing]
         created = directory.create([(task.original.ledger_id, task.copy) for task in begun])
-        # What somebody else creates at this moment is looked at in the next round.
+        # A ledger that another client creates at this moment is checked in the next round.
         fresh = [task for task, ours in zip(begun, created, strict=True) if ours]
         return fresh + self._take_over(tasks, writable)
 
     def _take_over(self, tasks: Sequence[_Task], writable: Sequence[str]) -> list[_Task]:
-        """Give interrupted copies an ensemble that can be written; they are written again from their first entry."""
-        kept = [task for task in tasks if can_go_on(task.copy, writable)]
+        """Move interrupted copies to writable bookies; moved ones are written again from their first entry."""
+        unmoved = [task for task in tasks if can_continue(task.copy, writable)]
         moved = [
             task._replace(copy=open_copy(task.original, writable), first=0)
             for task in tasks
-            if not can_go_on(task.copy, writable)
+            if not can_continue(task.copy, writable)
         ]
         items = [(task.original.ledger_id, task.copy, task.version) for task in moved]
         versions = self._target.directory.update(items)
-        return kept + [task._replace(version=version) for task, version in zip(moved, versions, strict=True)]
+        return unmoved + [task._replace(version=version) for task, version in zip(moved, versions, strict=True)]
 
-    def _first(self, original: LedgerRecord, standing: LedgerRecord) -> int:
+    def _first(self, original: LedgerRecord, existing: LedgerRecord) -> int:
         begun = self._begun.get(original.ledger_id)
-        # Only on the very bookies on which it was compared, and only entries that the ledger has kept.
-        if begun is None or begun.mzxid != standing.mzxid or begun.through > original.metadata.last_entry:
+        # Only on the bookies on which it was compared, and only entries that the ledger still has.
+        if begun is None or begun.mzxid != existing.mzxid or begun.through > original.metadata.last_entry:
             return 0
         return begun.through + 1
 
     def _write_or_blame(self, tasks: Sequence[_Task]) -> dict[int, StoreError]:
-        """Write; a ledger that the target's bookies refuse is found half-finished, and given up.
+        """Write; find a ledger that the target's bookies refuse by halving the batch, and give it up.
 
         Returns:
-            Ledgers that could not be read at the source, and why.
+            Ledgers that could not be read at the source, with the cause.
         """
         try:
             return self._write(tasks)
-        except _EntryTooLarge as found:
-            (large,) = (task for task in tasks if task.original.ledger_id == found.ledger_id)
-            self._give_up(large, CopyOutcome(found.ledger_id, Verdict.TOO_LARGE, detail=str(found)))
-            # Each replica's bookie has closed its connection; one that is away all the same is noticed again.
+        except _EntryTooLarge as failure:
+            (large,) = (task for task in tasks if task.original.ledger_id == failure.ledger_id)
+            self._give_up(large, CopyOutcome(failure.ledger_id, Verdict.TOO_LARGE, detail=str(failure)))
+            # Each replica's bookie has closed its connection; one that is down is noticed again.
             for bookie_id in large.copy.segments[-1].ensemble:
                 self._target.bookies.forgive(bookie_id)
             return self._write_or_blame([task for task in tasks if task is not large])
@@ -239,7 +241,7 @@ class _BatchCopy:
         return failures
 
     def _blame_size(self, writer: LedgerWriter) -> None:
-        """Tell a bookie that closed the connection because of an entry from one that is away."""
+        """Raise `_EntryTooLarge` if a bookie closed the connection because of an entry, not because it is down."""
         bookie_id, largest, bookies = writer.failed, writer.largest, self._target.bookies
         if bookie_id is None or largest is None:
             return
@@ -251,12 +253,12 @@ class _BatchCopy:
     ) -> Content | StoreError:
         total = ContentSum()
         first = task.first
-        for part in parts:
-            if isinstance(part, StoreError):
-                return part
-            self._check(total.add(part))
-            writer.add(task.original.ledger_id, task.copy, first, part)
-            first += len(part)
+        for bodies in parts:
+            if isinstance(bodies, StoreError):
+                return bodies
+            self._check(total.add(bodies))
+            writer.add(task.original.ledger_id, task.copy, first, bodies)
+            first += len(bodies)
         return total.content()
 
     def _refused(self, task: _Task, refusal: _LedgerRefused) -> None:
@@ -264,50 +266,52 @@ class _BatchCopy:
         if not isinstance(refusal.__cause__, LedgerIdRefused):
             self._give_up(task, CopyOutcome(ledger_id, Verdict.DIFFERENT, detail=str(refusal)))
             return
-        # Without the open copy a bookie would collect what its journal replays when it starts, and refuse the id again.
+        # Without the open copy a bookie would collect what its journal replays at its start, and refuse the id again.
         self._give_up(task, CopyOutcome(ledger_id, Verdict.REFUSED, detail=str(refusal), transient=True))
 
     def _refuse(self, original: LedgerRecord, why: str) -> None:
         self._outcomes.append(CopyOutcome(original.ledger_id, Verdict.DIFFERENT, detail=why))
-        del self._left[original.ledger_id]
+        del self._waiting[original.ledger_id]
 
     def _give_up(self, task: _Task, outcome: CopyOutcome) -> None:
-        """Stop copying a ledger; leave nothing of its copy unless this run may write the id again.
+        """Stop copying a ledger; remove its copy unless this run may write the id again.
 
-        Brokers would take what is there for the whole ledger. But bookies refuse an id that they have deleted, or drop
-        what is written under it after that.
+        Brokers would take an incomplete copy for the whole ledger. But bookies refuse an id that they have deleted, or
+        drop what is written under it afterwards.
         """
         ledger_id = task.original.ledger_id
         if outcome.transient:  # mutant: bookie-cluster/an-id-that-is-written-again-is-deleted
             outcome = outcome._replace(begun=self._begun_copy(task))
         else:
-            # Whoever changed it meanwhile has made it their own.
+            # A client that has changed it in the meantime owns it now.
             with contextlib.suppress(StoreConflict):
                 self._target.directory.delete([(ledger_id, task.version)], lambda: self._check(0))
             # A newer attempt, which the fence of the deletion reports in the same way, ends this one.
             self._check(0)
         self._contents.pop(ledger_id, None)
         self._outcomes.append(outcome)
-        del self._left[ledger_id]
+        del self._waiting[ledger_id]
 
     def _begun_copy(self, task: _Task) -> Begun | None:
-        """Return how far a copy has come that stays open; None if somebody else has changed it."""
+        """Return the progress of a copy that stays open; None if another client has changed it."""
         ledger_id = task.original.ledger_id
-        (standing,) = self._target.directory.read([ledger_id])
-        if standing is None or standing.version != task.version:
+        (existing,) = self._target.directory.read([ledger_id])
+        if existing is None or existing.version != task.version:
             return None
         begun = self._begun.get(ledger_id)
-        return begun if begun and begun.mzxid == standing.mzxid else Begun(-1, 0, standing.mzxid)
+        return begun if begun and begun.mzxid == existing.mzxid else Begun(-1, 0, existing.mzxid)
 
     def _finish(self) -> None:
-        """Compare what stood there, and what was written if that is wanted."""
-        copies = dict(self._standing)
+        """Compare the ledgers that existed before, and the written ones if that was requested."""
+        copies = dict(self._existing)
         written = [ledger_id for ledger_id in self._contents if ledger_id not in copies]
         if self._verify:
-            # Read again, since the comparison is to hold for what stands there, not for what was meant to.
+            # Read again, since the comparison must hold for the stored metadata, not for the intended one.
             for ledger_id, record in zip(written, self._target.directory.read(written), strict=True):
                 if record is None:
-                    text = f"the copy of ledger {ledger_id} was deleted meanwhile; find out by whom"
+                    text = (
+                        f"the copy of ledger {ledger_id} was deleted during the copy; find out which program did that"
+                    )
                     raise StoreConflict(text, ledger_id=ledger_id)
                 copies[ledger_id] = record
         else:
@@ -339,7 +343,7 @@ class _LedgerRefused(Exception):
 
 
 def open_copy(original: LedgerRecord, writable: Sequence[str]) -> LedgerMetadata:
-    """Metadata to begin a copy with, on bookies that take turns."""
+    """Return metadata to start a copy with, on bookies that alternate."""
     metadata = original.metadata
     size = metadata.ensemble_size
     if len(writable) < size:
@@ -348,8 +352,8 @@ def open_copy(original: LedgerRecord, writable: Sequence[str]) -> LedgerMetadata
             f"({', '.join(writable) or 'none'}); start bookies there",
             ledger_id=original.ledger_id,
         )
-    ensemble = tuple(writable[(original.ledger_id + place) % len(writable)] for place in range(size))
-    # Its token belongs to the client that writes the original.
+    ensemble = tuple(writable[(original.ledger_id + offset) % len(writable)] for offset in range(size))
+    # The token belongs to the client that writes the original.
     token = None if metadata.token is None else 0
     segments = (Segment(0, ensemble),)
     return replace(metadata, state=LedgerState.OPEN, length=0, last_entry=-1, segments=segments, token=token)
@@ -361,14 +365,14 @@ def _closed(task: _Task) -> LedgerMetadata:
 
 
 def begun_from(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
-    """Whether an open ledger of the target is a copy that was begun from this one."""
+    """Return whether an open ledger of the target is a copy that was started from this one."""
     return _making(original) == _making(copy)
 
 
 def _cut_short(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
-    """Whether a closed ledger of the target is a begun copy that somebody else has closed at what it held by then.
+    """Return whether a closed ledger of the target is a copy that another client has closed before its end.
 
-    BookKeeper's autorecovery does that where a bookie of an open ledger is away. Bookies have fenced it then, which
+    BookKeeper's autorecovery does that if a bookie of an open ledger is down. Bookies have fenced it then, which
     does not stop our adds: see `LedgerWriter`.
     """
     return copy.last_entry < original.last_entry and begun_from(original, copy)
@@ -379,8 +383,8 @@ def _making(metadata: LedgerMetadata) -> tuple[object, ...]:
     return *quorums, metadata.digest, metadata.password, metadata.ctime, metadata.custom_map
 
 
-def can_go_on(copy: LedgerMetadata, writable: Collection[str]) -> bool:
-    """Whether an interrupted copy can be continued with on its bookies."""
+def can_continue(copy: LedgerMetadata, writable: Collection[str]) -> bool:
+    """Return whether an interrupted copy can be continued on its bookies."""
     return (
         copy.state is LedgerState.OPEN and len(copy.segments) == 1 and set(copy.segments[0].ensemble) <= set(writable)
     )

@@ -112,9 +112,9 @@ def open_cluster(
 
 
 def sleep_polling(loop: EventLoop, seconds: float) -> None:
-    """Wait, and take in what arrives meanwhile: an answer left lying would look as if its bookie were slow."""
+    """Wait, and receive answers while waiting: an unread answer would make its bookie look slow."""
     # The loop returns at once where nothing is awaited, so the rest of the time is slept in small pieces.
     until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
+    while (remaining := until - time.monotonic()) > 0:
         loop.poll()
-        time.sleep(min(left, _LOOK_EVERY))
+        time.sleep(min(remaining, _LOOK_EVERY))

@@ -60,7 +60,7 @@ class ContentSum:
         return size
 
     def content(self) -> Content:
-        """What was taken in."""
+        """Return what was taken in."""
         return Content(self._bodies.digest() + self._sizes.digest(), self._entries, self._bytes)
 
 
@@ -144,7 +144,7 @@ def compare_records(
 def read_contents(
     cluster: Cluster, records: Iterable[LedgerRecord], check: Check, firsts: Mapping[int, int] = _WHOLE
 ) -> dict[int, Content | StoreError]:
-    """What closed ledgers hold, or why they cannot be read, by id."""
+    """Return what closed ledgers hold, or why they cannot be read, by id."""
     contents: dict[int, Content | StoreError] = {}
     for ledger_id, parts in read_all(cluster, records, firsts):
         total = ContentSum()
@@ -197,12 +197,12 @@ def _ending_with_error(parts: Iterable[list[bytes]]) -> Iterator[list[bytes] | S
 
 
 def unreadable(source: Cluster, ledger_id: int, cause: StoreError) -> CopyOutcome:
-    """The outcome of a ledger that cannot be read at the source.
+    """Return the outcome of a ledger that cannot be read at the source.
 
     Raises:
         StoreError: it is not this ledger's trouble: the store fails, or no bookie answers (see `Cluster`).
     """
-    # Pulsar deletes ledgers at any time, and their entries go with them: that is no damage.
+    # Pulsar deletes ledgers at any time, with their entries: that is not damage.
     if source.directory.read([ledger_id]) == [None]:
         return CopyOutcome(ledger_id, Verdict.DELETED)
     if not isinstance(cause, (LedgerUnreadable, StoreUnreachable)):
@@ -229,7 +229,7 @@ def _unlike(mine: LedgerMetadata, theirs: LedgerMetadata) -> str:
     names = ("state", "last_entry", "length", "digest", "custom_map")
     differing = [name for name in names if getattr(mine, name) != getattr(theirs, name)] or ["password"]
     said = ", ".join(f"{name} {_shown(mine, name)} and {_shown(theirs, name)}" for name in differing)
-    return f"another ledger stands in the target under this id: it differs in {said}; delete it if it is not needed"
+    return f"the target has another ledger with this id, which differs in {said}; delete it if it is not needed"
 
 
 def _shown(metadata: LedgerMetadata, name: str) -> str:

@@ -18,7 +18,7 @@ from clients.errors import StoreProtocolError
 
 # How many read timeouts a single request may take while others are answered: one that a bookie has lost would hold up
 # its ledger indefinitely, and nothing but time tells it from a slow one.
-_PATIENCE = 4
+_TIMEOUT_FACTOR = 4
 _BUFFER_BYTES = 1 << 20
 _LONGEST_FRAME = 1 << 30
 
@@ -39,7 +39,7 @@ OnAnswer = Callable[[list[bytes] | Refused], None]
 
 
 class BookieConnection:
-    """Queues requests and hands answers to whoever asked; everything happens in `EventLoop.poll`.
+    """Queues requests and passes answers to their callers; everything happens in `EventLoop.poll`.
 
     Args:
         bookie_id: for messages.
@@ -51,7 +51,7 @@ class BookieConnection:
         on_lost: called once when the connection is lost or given up, with the reason and whether an answer was due.
 
     Attributes:
-        lost: why it is lost; empty while it stands.
+        lost: why the connection is lost; empty while it is open.
         unanswered_adds: entries that were queued or sent, and that the bookie has not answered.
         accepted_adds: entries that it has taken so far.
         refused_adds: entries that the bookie did not take; the writer takes them off.
@@ -185,13 +185,13 @@ class BookieConnection:
         self._reads.clear()
         self._batches.clear()
         self.unanswered_adds = 0
-        # Before the answers: whoever gets one asks another replica at once, and must find this bookie in quarantine.
+        # Before the answers: their callers ask another replica at once, and must find this bookie in quarantine.
         self._on_lost(reason, awaiting)
         for _, on_answer in waiting:
             on_answer(Refused(wire_v2.LOST, reason))
 
     def _await_read(self) -> None:
-        # Time counts from the first request on: before it, silence was no sign.
+        # Time counts from the first request on: before it, silence means nothing.
         if not (self._reads or self._batches):
             self._heard = self._loop.waited
 
@@ -199,8 +199,8 @@ class BookieConnection:
         """Give up where other answers flow, but not the one that is due for long."""
         begun = [next(iter(self._batches.values()))[0]] if self._batches else []
         begun += [next(iter(self._reads.values()))[0][0]] if self._reads else []
-        if begun and self._heard - min(begun) > _PATIENCE * self._read_timeout:
-            self.lose(f"left a request unanswered for {_PATIENCE * self._read_timeout:g} s")
+        if begun and self._heard - min(begun) > _TIMEOUT_FACTOR * self._read_timeout:
+            self.lose(f"left a request unanswered for {_TIMEOUT_FACTOR * self._read_timeout:g} s")
 
     def _take_off(self, sent: int) -> None:
         queue = self._queue
@@ -250,7 +250,7 @@ class BookieConnection:
         frames.start += counted * wire_v2.ADD_ANSWER.size
         self.unanswered_adds -= counted
         # A bookie with too much to do refuses before it takes what came later: the refused are still known.
-        self.refused_adds += [RefusedAdd(*one, self._pending_adds.take(*one[:2])) for one in refused]
+        self.refused_adds += [RefusedAdd(*add, self._pending_adds.take(*add[:2])) for add in refused]
         self.accepted_adds += counted - len(refused)
         self._pending_adds.accept(counted - len(refused))
 
@@ -282,7 +282,7 @@ class FrameBuffer:
     Attributes:
         view: the buffer.
         start: where the first frame that was not taken begins.
-        end: where what has arrived ends; whoever receives into `room` moves it.
+        end: end of the received bytes; the code that receives into `room` moves it.
     """
 
     def __init__(self) -> None:
@@ -295,7 +295,7 @@ class FrameBuffer:
         return self.end - self.start
 
     def room(self) -> memoryview:
-        """Where to receive to: at least the rest of the frame that is begun."""
+        """Return where to receive to: at least the rest of the frame that is begun."""
         held = self.held
         if not held:
             self.start = self.end = 0
@@ -309,7 +309,7 @@ class FrameBuffer:
         return self.view[self.end :]
 
     def take(self) -> memoryview | None:
-        """The next frame without its length, good until the next `room`; None if it is not whole yet.
+        """Return the next frame without its length, good until the next `room`; None if it is not whole yet.
 
         Raises:
             StoreProtocolError: it is longer than any answer.

@@ -1,4 +1,4 @@
-"""What came of copying or comparing one ledger."""
+"""Results of copying or comparing one ledger."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 
 class Verdict(StrEnum):
-    """How a ledger stands in the target.
+    """State of a ledger in the target.
 
-    `copied`: written and closed, and, where that was asked for, read back and found equal.
-    `equal`: stood there already, was compared in full, and has the same bytes.
-    `refused`: bookies of the target have deleted a ledger of this id, and take no other before their restart. The copy
-        stands open: bookies that start while it does take it.
-    `too large`: bookies of the target take no entry of such a size; nothing is left of the copy.
-    `different`: another ledger stands there under the same id; it was not touched.
-    `unreadable`: an entry, or the ledger's end, cannot be read at the source (or, when comparing, at the target). If
-        that may pass, the copy stands open: its id is written again with the next try.
-    `not recovered`: it is open at the source, and could not be closed there, which says nothing of its entries.
-    `deleted`: it was deleted at the source meanwhile.
-    `open`: it is not closed at the source; what is confirmed was copied, or nothing.
+    `copied`: written and closed, and, if that was requested, read back and equal.
+    `equal`: existed already, was compared in full, and has the same bytes.
+    `refused`: bookies of the target have deleted a ledger with this id, and take no other one before their restart. The
+        copy stays open: bookies that start during that time take it.
+    `too large`: bookies of the target take no entry of this size; the copy was removed.
+    `different`: another ledger has the same id there; it was not touched.
+    `unreadable`: an entry, or the ledger's end, cannot be read at the source (or, in a comparison, at the target). If
+        the cause may pass, the copy stays open: its id is written again by the next attempt.
+    `not recovered`: it is open at the source and could not be closed there; nothing is known of its entries.
+    `deleted`: it was deleted at the source during the copy.
+    `open`: it is not closed at the source; only its confirmed entries were copied, or nothing.
     """
 
     COPIED = "copied"
@@ -34,12 +34,12 @@ class Verdict(StrEnum):
 
 
 class Begun(NamedTuple):
-    """How far the open copy of a ledger has come that is, or was, open at the source.
+    """Progress of the open copy of a ledger that is, or was, open at the source.
 
     Attributes:
-        through: the last entry that was copied, acknowledged by each replica, and compared.
+        through: last entry that was copied, acknowledged by each replica, and compared.
         length: bytes of the data of all entries up to it.
-        mzxid: zxid of the copy's znode. With another one the copy lies on other bookies, and is begun again.
+        mzxid: zxid of the copy's znode. A different one means other bookies, and the copy starts again.
     """
 
     through: int
@@ -48,17 +48,17 @@ class Begun(NamedTuple):
 
 
 class CopyOutcome(NamedTuple):
-    """What came of one ledger.
+    """Result for one ledger.
 
     Attributes:
-        ledger_id: which.
-        verdict: how it stands in the target.
-        entries: entries written, or compared where nothing was written.
-        bytes: of their header, digest and data, each entry counted once.
-        detail: why, where the verdict is a failure; else empty.
-        mzxid: zxid of the last change of the target's metadata when both sides were compared; 0 if they were not.
-        begun: how far an open copy has come; None if nothing is known of it.
-        transient: bookies did not answer, or refuse the ledger for now, which may pass.
+        ledger_id: id of the ledger.
+        verdict: state of the ledger in the target.
+        entries: number of entries written, or compared if nothing was written.
+        bytes: bytes of their header, digest and data, each entry counted once.
+        detail: cause of a failure; else empty.
+        mzxid: zxid of the last change of the target's metadata at the comparison; 0 without a comparison.
+        begun: progress of an open copy; None if unknown.
+        transient: whether the cause may pass: bookies did not answer, or refuse the ledger for now.
     """
 
     ledger_id: int
@@ -72,12 +72,12 @@ class CopyOutcome(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Whether the target holds the ledger."""
+        """True if the target has the ledger."""
         return self.verdict in (Verdict.COPIED, Verdict.EQUAL)
 
     @property
     def failed(self) -> bool:
-        """Whether the ledger needs a person's decision."""
+        """True if an operator must decide about the ledger."""
         return self.verdict in (
             Verdict.REFUSED,
             Verdict.TOO_LARGE,

@@ -53,18 +53,18 @@ class EntryHeader(NamedTuple):
 
 
 def read_header(body: bytes) -> EntryHeader:
-    """The header of a body that was verified."""
+    """Return the header of a body that was verified."""
     return EntryHeader(*HEADER.unpack_from(body))
 
 
 def read_data(body: bytes, digest: DigestType) -> bytes:
-    """What a body that was verified holds, behind header and digest."""
+    """Return the data of a verified body, without header and digest."""
     return body[HEADER.size + _LENGTHS[digest] :]
 
 
 @lru_cache(maxsize=64)
 def master_key(password: bytes) -> bytes:
-    """The 20 bytes by which a bookie knows a ledger's writers, made from the ledger's password."""
+    """Return the 20 bytes by which a bookie knows a ledger's writers, made from the ledger's password."""
     return hashlib.sha1(b"ledger" + password, usedforsecurity=False).digest()
 
 
@@ -78,7 +78,7 @@ def pack_entry(
     digest: DigestType = DigestType.CRC32C,
     password: bytes = b"",
 ) -> bytes:
-    """The body of an entry, as BookKeeper's client would send it.
+    """Return the body of an entry, as BookKeeper's client would send it.
 
     Args:
         ledger_id: its ledger.
@@ -115,7 +115,7 @@ def verify_entry(body: bytes, ledger_id: int, entry_id: int, digest: DigestType,
 def count_valid(
     bodies: Sequence[bytes], ledger_id: int, first_entry: int, digest: DigestType, password: bytes
 ) -> tuple[int, str]:
-    """How many bodies, counted from the first, are the entries of consecutive ids that they should be.
+    """Return how many bodies, counted from the first, are the entries of consecutive ids that they should be.
 
     Returns:
         Their number, and what is wrong with the next one (empty if nothing is).
@@ -130,7 +130,7 @@ def count_valid(
 
 
 def _count_valid_crc32c(bodies: Sequence[bytes], ledger_id: int, first_entry: int) -> int:
-    """The digest of nearly all ledgers, in as few steps for each entry as it takes."""
+    """Return the digest of nearly all ledgers, in as few steps for each entry as it takes."""
     extend, unpack = _extend, _IDS_AND_CRC32C.unpack_from
     entry_id = first_entry
     for body in bodies:

@@ -1,18 +1,17 @@
-"""The generator of ledger ids: what it will give next, and how to lift it.
+"""The generator of ledger ids: its next id, and how to raise it.
 
-BookKeeper has two of them. The short one creates a sequential node beneath `/idgen`, whose number is the id. Where
-`/idgen-long` exists the long one is used: its child `HOB-<n>` of the highest n gives the upper half of the id, and a
-sequential node beneath that child the lower one. Where it has no such child, or the lower half is used up, the
-generator creates the next one, and begins with n = 1.
+BookKeeper has two generators. The short one creates a sequential node beneath `/idgen`; the node's number is the id.
+If `/idgen-long` exists, the long one is used: its child `HOB-<n>` with the highest n gives the upper half of the id,
+and a sequential node beneath that child the lower half. If there is no such child, or the lower half is used up, the
+generator creates the next child, starting with n = 1.
 
-`HOB-0000000000` would let ids start from 0 again, onto ledgers that exist. That is what creating the first child as a
-sequential node does, so children are created by their full name here.
+`HOB-0000000000` would make ids start from 0 again, where ledgers exist. Creating the first child as a sequential node
+does that, so children are created by their full name here.
 
-A running client of BookKeeper's own driver (`zk+hierarchical://`) remembers for good that `/idgen-long` was missing,
-and which children it had; it must be restarted before it sees a lifted generator. Pulsar's driver
-(`metadata-store:`) looks each time.
+A running client of BookKeeper's own driver (`zk+hierarchical://`) caches that `/idgen-long` was missing, and its
+children; it must be restarted before it sees a raised generator. Pulsar's driver (`metadata-store:`) reads each time.
 
-Pulsar's driver does the same on Oxia, where the number of a sequential record is how often its parent was written.
+Pulsar's driver does the same on Oxia, where the number of a sequential record is the number of writes of its parent.
 
 Source: LongZkLedgerIdGenerator and ZkLedgerIdGenerator of BookKeeper 4.18, PulsarLedgerIdGenerator of Pulsar 5.0.1;
 PIP-477, invariant I11.
@@ -30,22 +29,22 @@ from clients.zookeeper.coordination import Coordination, CoordinationReader, Cre
 from clients.zookeeper.scan import created_children
 from models.store_url import StoreUrl
 
-#: First lower half, and first id of the short generator, that are not given out.
+#: First lower half, and first id of the short generator, that is not used.
 _LOW_END = 0x7FFF_FFFF
 #: Both generators format n as an int of Java.
 _HIGHEST = 0x7FFF_FFFF
-#: Lifts to try while others lift as well.
+#: Most tries to raise the generator while other clients raise it too.
 _TRIES = 5
 _HIGH = re.compile(r"(?:HOB-)?(\d+)", re.ASCII)
 
 
 class IdGenerator(NamedTuple):
-    """Where a cluster's generator stands.
+    """State of a cluster's generator.
 
     Attributes:
-        next_id: what the next ledger gets.
+        next_id: id of the next ledger.
         high: n of the child that gives the upper half; None while the short generator is in use, or has just ended.
-        short_next: what the short generator would give.
+        short_next: next id of the short generator.
     """
 
     next_id: int
@@ -54,72 +53,72 @@ class IdGenerator(NamedTuple):
 
 
 def high_path(high: int) -> str:
-    """Path of the node that gives the upper half of ids.
+    """Return the path of the node that gives the upper half of ids.
 
     Raises:
-        ValueError: it is below 1, or more than the generators can read.
+        ValueError: the number is below 1, or more than the generators can read.
     """
     if not 1 <= high <= _HIGHEST:
-        raise ValueError(f"{high} is no upper half of a ledger id; it must lie between 1 and {_HIGHEST}")
+        raise ValueError(f"{high} is not an upper half of a ledger id; it must lie between 1 and {_HIGHEST}")
     return f"{LONG_ID_GENERATOR}/HOB-{high:010d}"
 
 
 def read_generator(coordination: CoordinationReader) -> IdGenerator:
-    """What the generator would give, without taking it.
+    """Return the state of the generator; nothing is created.
 
     Args:
-        coordination: a session whose root is the ledgers root.
+        coordination: session whose root is the ledgers root.
 
     Raises:
         StoreError: the store cannot be read.
     """
     short_next = _created(coordination, ID_GENERATOR)
     if not coordination.exists(LONG_ID_GENERATOR):
-        return standing_of(short_next, None, lambda _: 0)
+        return generator_state(short_next, None, lambda _: 0)
     names = coordination.children(LONG_ID_GENERATOR)
-    return standing_of(short_next, names, lambda name: _created(coordination, f"{LONG_ID_GENERATOR}/{name}"))
+    return generator_state(short_next, names, lambda name: _created(coordination, f"{LONG_ID_GENERATOR}/{name}"))
 
 
-def standing_of(short_next: int, names: Sequence[str] | None, low: Callable[[str], int]) -> IdGenerator:
-    """Where a generator stands, on any store.
+def generator_state(short_next: int, names: Sequence[str] | None, low: Callable[[str], int]) -> IdGenerator:
+    """Return the state of a generator on any store.
 
     Args:
-        short_next: what the short generator would give.
-        names: children of `/idgen-long`; None where that is missing.
-        low: the lower half that the next id gets beneath one of them.
+        short_next: next id of the short generator.
+        names: children of `/idgen-long`; None if that is missing.
+        low: returns the next lower half beneath one of them.
     """
     if names is None:
         return IdGenerator(short_next if short_next < _LOW_END else 1 << 32, None, short_next)
-    found = [(int(match[1]), name) for name in names if (match := _HIGH.fullmatch(name))]
-    if not found:
+    children = [(int(match[1]), name) for name in names if (match := _HIGH.fullmatch(name))]
+    if not children:
         return IdGenerator(1 << 32, None, short_next)
-    # Both generators take the highest child, whoever created it.
-    high, name = max(found)
+    # Both generators use the highest child, whichever client created it.
+    high, name = max(children)
     half = low(name)
     return IdGenerator(high << 32 | half if half < _LOW_END else (high + 1) << 32, high, short_next)
 
 
 def raise_generator(coordination: Coordination, above: int) -> IdGenerator:
-    """Have the generator give ids above this one; where it does already, nothing is changed.
+    """Raise the generator above an id; change nothing if it is above already.
 
-    There is no way back down: whoever must write this cluster's ledgers next to another cluster's must be lifted
-    above that one. It can be repeated, and done twice at once.
+    A generator cannot be lowered. A cluster that gets copies of another cluster's ledgers must be raised above the
+    ids of that cluster. The call can be repeated, and run twice at once.
 
     Args:
-        coordination: a session whose root is the ledgers root.
-        above: an id that must not be given again, nor one below it.
+        coordination: session whose root is the ledgers root.
+        above: highest id that must not be used again.
 
     Returns:
-        Where the generator stands then, as read back.
+        The state of the generator afterwards, as read back.
 
     Raises:
         StoreUnsupported: there is no ledgers root, or no id above this one.
-        StoreConflict: others keep changing the generator.
+        StoreConflict: other clients keep changing the generator.
         StoreError: the store cannot be read or written.
     """
     if not coordination.exists("/"):
         raise StoreUnsupported(f"there is no ledgers root at {coordination.url}; initialise the BookKeeper cluster")
-    return lift(
+    return raise_above(
         above,
         coordination.url,
         read=lambda: read_generator(coordination),
@@ -127,22 +126,22 @@ def raise_generator(coordination: Coordination, above: int) -> IdGenerator:
     )
 
 
-def lift(
+def raise_above(
     above: int, url: StoreUrl, *, read: Callable[[], IdGenerator], create_high: Callable[[int], None]
 ) -> IdGenerator:
-    """Have a generator on any store give ids above this one; see `raise_generator`."""
-    standing = read()
+    """Raise a generator on any store above an id; see `raise_generator`."""
+    state = read()
     for _ in range(_TRIES):
-        if standing.next_id > above:
-            return standing
-        high = max(standing.high or 0, above >> 32) + 1
+        if state.next_id > above:
+            return state
+        high = max(state.high or 0, above >> 32) + 1
         if high > _HIGHEST:
             raise StoreUnsupported(f"there are no ledger ids left above {_HIGHEST << 32} at {url}")
         create_high(high)
-        # Read back, and not taken for granted: somebody else may have lifted it less far at the same moment.
-        standing = read()
+        # Read back: another client may have raised it less far at the same moment.
+        state = read()
     raise StoreConflict(
-        f"ids at {url} still begin at {standing.next_id} where {above} is to be passed; others keep changing the "
+        f"ids at {url} still begin at {state.next_id} where {above} is to be passed; others keep changing the "
         "generator, stop them and try again"
     )
 
@@ -155,7 +154,7 @@ def _create_high(coordination: Coordination, high: int) -> None:
     try:
         coordination.commit(parts)
     except StoreConflict:
-        return  # somebody else was first; the caller reads again what stands
+        return  # another client was faster; the caller reads the state again
 
 
 def _created(coordination: CoordinationReader, path: str) -> int:

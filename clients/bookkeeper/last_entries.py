@@ -16,7 +16,7 @@ _ABSENT = {wire_v2.NO_ENTRY, wire_v2.NO_LEDGER}
 
 
 def last_entries(bookies: Bookies, ledger_id: int, metadata: LedgerMetadata) -> list[bytes]:
-    """Bodies of the last entry: one of a closed ledger, what each bookie has as the last of an open one.
+    """Return bodies of the last entry: one of a closed ledger, what each bookie has as the last of an open one.
 
     None of an open ledger needs to be acknowledged; each tells in its header which entry before it is.
 
@@ -36,7 +36,7 @@ def last_entries(bookies: Bookies, ledger_id: int, metadata: LedgerMetadata) -> 
 
 
 def last_confirmed(bookies: Bookies, ledger_id: int, metadata: LedgerMetadata) -> int:
-    """The last entry of an open ledger that its writer is known to have acknowledged; -1 if none is known.
+    """Return the last entry of an open ledger that its writer is known to have acknowledged; -1 if none is known.
 
     Raises:
         StoreError: as `last_entries`.

@@ -17,7 +17,7 @@ LONG_IDS = 1 << 31
 #: First id that no form has a place for.
 ID_LIMIT = 1 << 63
 
-#: What stands beneath the ledgers root besides ledgers.
+#: Nodes beneath the ledgers root that are not ledgers.
 LAYOUT, INSTANCE_ID, AVAILABLE, READ_ONLY = "/LAYOUT", "/INSTANCEID", "/available", "/available/readonly"
 #: Ledgers that lack replicas, in nodes of their own: `…/urL0000000017`.
 UNDERREPLICATED = "/underreplication/ledgers"
@@ -28,14 +28,14 @@ _SUBTREE = re.compile(r"/\d{2,3}", re.ASCII)
 
 
 def ledger_path(ledger_id: int, *, always_long: bool = False) -> str:
-    """Path of a ledger's metadata, relative to the ledgers root.
+    """Return path of a ledger's metadata, relative to the ledgers root.
 
     Args:
         ledger_id: 0 or more, less than 2^63.
         always_long: the root has the layout of LongHierarchicalLedgerManager.
     """
     if not 0 <= ledger_id < ID_LIMIT:
-        raise ValueError(f"{ledger_id} is no ledger id; ids lie between 0 and 2^63 - 1")
+        raise ValueError(f"invalid ledger id {ledger_id}; ids lie between 0 and 2^63 - 1")
     if ledger_id < LONG_IDS and not always_long:
         digits = f"{ledger_id:010d}"
         return f"/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
@@ -44,7 +44,7 @@ def ledger_path(ledger_id: int, *, always_long: bool = False) -> str:
 
 
 def ledger_id(path: str) -> int | None:
-    """The ledger whose metadata lies at a path relative to the ledgers root; None if it is none's."""
+    """Return the ledger whose metadata lies at a path relative to the ledgers root; None if it is none's."""
     match = _LEDGER.fullmatch(path)
     return int("".join(match.groups(""))) if match else None
 

@@ -16,7 +16,7 @@ _PULSAR = b"pulsar"
 
 
 class LedgerFacts(NamedTuple):
-    """A ledger as it stands, without what only its copy needs; see `LedgerMetadata`.
+    """A ledger's current state, without what only its copy needs; see `LedgerMetadata`.
 
     Attributes:
         ledger_id: which.
@@ -50,7 +50,7 @@ class LedgerFacts(NamedTuple):
         return self.state is LedgerState.CLOSED
 
     def same_content(self, other: LedgerFacts) -> bool:
-        """Whether both say the same of the ledger's content; where it lies, and how often, does not matter."""
+        """Return whether both say the same of the ledger's content; where it lies, and how often, does not matter."""
         return self._content() == other._content()
 
     def _content(self) -> tuple[object, ...]:
@@ -58,7 +58,7 @@ class LedgerFacts(NamedTuple):
 
 
 def ledger_facts(ledger_id: int, metadata: LedgerMetadata, version: int, mzxid: int) -> LedgerFacts:
-    """What is kept of a ledger that was read."""
+    """Return what is kept of a ledger that was read."""
     return LedgerFacts(
         ledger_id=ledger_id,
         version=version,
@@ -76,10 +76,10 @@ def ledger_facts(ledger_id: int, metadata: LedgerMetadata, version: int, mzxid: 
 
 def _origin(metadata: LedgerMetadata) -> int:
     parts = [bytes([metadata.digest]), metadata.password]
-    # In no order that counts: whoever writes a copy may order custom metadata again.
+    # The order does not count: the writer of a copy may order custom metadata differently.
     for key, value in sorted(metadata.custom_map.items()):
         parts += [key.encode(), value]
-    return xxh3_64_intdigest(b"".join(len(part).to_bytes(4) + part for part in parts))
+    return xxh3_64_intdigest(b"".join(len(value).to_bytes(4) + value for value in parts))
 
 
 class _Kind(NamedTuple):
@@ -126,12 +126,12 @@ class LedgerTable(Mapping[int, LedgerFacts]):
         self._sort()
 
     def only(self, ids: Container[int]) -> LedgerTable:
-        """Those with one of these ids."""
-        return self.where(lambda one: one.ledger_id in ids)
+        """Return those with one of these ids."""
+        return self.where(lambda facts: facts.ledger_id in ids)
 
     def where(self, chosen: Callable[[LedgerFacts], bool]) -> LedgerTable:
-        """Those of which this is true."""
-        return LedgerTable(one for one in self.values() if chosen(one))
+        """Return those of which this is true."""
+        return LedgerTable(facts for facts in self.values() if chosen(facts))
 
     @property
     def highest(self) -> int:
@@ -139,7 +139,7 @@ class LedgerTable(Mapping[int, LedgerFacts]):
         return self._ids[-1] if self._ids else -1
 
     def at(self, index: int) -> LedgerFacts:
-        """The ledger at this place in the order of ids."""
+        """Return the ledger at this place in the order of ids."""
         state, ensemble_size, write_quorum, component, pulsars = self._kinds[self._kind[index]]
         return LedgerFacts(
             self._ids[index],
@@ -174,18 +174,18 @@ class LedgerTable(Mapping[int, LedgerFacts]):
         return len(self._ids)
 
     def values(self) -> ValuesView[LedgerFacts]:
-        """All of them, by id."""
+        """Return all of them, by id."""
         return _Values(self)
 
     def items(self) -> ItemsView[int, LedgerFacts]:
-        """All of them with their ids, by id."""
+        """Return all of them with their ids, by id."""
         return _Items(self)
 
     def _sort(self) -> None:
         ids = self._ids
         if all(ids[index] < ids[index + 1] for index in range(len(ids) - 1)):
             return
-        # Of ledgers that were told twice the later one stays, as in any mapping.
+        # Of ledgers that were added twice the later one stays, as in any mapping.
         last = {ledger: index for index, ledger in enumerate(ids)}
         order = [last[ledger] for ledger in sorted(last)]
         for name in ("_ids", "_versions", "_mzxids", "_lengths", "_lasts", "_origins", "_kind"):
@@ -212,4 +212,4 @@ class _Items(ItemsView[int, LedgerFacts]):
         self._table = table
 
     def __iter__(self) -> Iterator[tuple[int, LedgerFacts]]:
-        return ((one.ledger_id, one) for one in self._table.values())
+        return ((facts.ledger_id, facts) for facts in self._table.values())

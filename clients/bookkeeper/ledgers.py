@@ -1,4 +1,4 @@
-"""All ledgers of a BookKeeper cluster, and its bookies, as ZooKeeper knows them."""
+"""All ledgers of a BookKeeper cluster, and its bookies, from ZooKeeper."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PROTOCOL = "bookie-rpc"
 
 
 class LedgerRecord(NamedTuple):
-    """A ledger as it stands.
+    """A ledger with the version of its metadata.
 
     Attributes:
         ledger_id: which.
@@ -85,20 +85,20 @@ class LedgerDirectory(Closeable):
         self._reader.close()
 
     def scan(self) -> Iterator[list[LedgerRecord]]:
-        """All ledgers, in batches and in no order; those that vanish meanwhile are left out.
+        """Yield all ledgers, in batches and in no order, without those that are deleted during the scan.
 
         Raises:
             StoreDenied: the ACL of one refuses it.
             StoreError: the store, or the metadata of one, cannot be read; the message names it.
         """
         for batch in self._scan():
-            if found := [record for one in batch if (record := _ledger(one))]:
-                yield found
+            if ledgers := [ledger for record in batch if (ledger := _ledger(record))]:
+                yield ledgers
 
     def facts(
         self, known: Mapping[int, LedgerFacts] = MappingProxyType({}), members_of: Container[int] | None = None
     ) -> Iterator[LedgerFacts]:
-        """All ledgers as decisions need them, in no order; those that vanish meanwhile are left out.
+        """Yield the facts of all ledgers, in no order, without those that are deleted during the scan.
 
         So are those that cannot be decoded, which may be another program's: see `undecodable`.
 
@@ -112,8 +112,8 @@ class LedgerDirectory(Closeable):
         """
         self.undecodable = {}
         for batch in self._scan():
-            for one in batch:
-                if facts := self._facts(one, known, members_of):
+            for record in batch:
+                if facts := self._facts(record, known, members_of):
                     yield facts
 
     def _facts(
@@ -140,11 +140,11 @@ class LedgerDirectory(Closeable):
     def _scan(self) -> Iterator[list[Record | Unreadable]]:
         self._knows_layout()
         subtrees = layout.ledger_subtrees(path.decode() for path in self._reader.children(b"/"))
-        part = Partition(singles=(), subtrees=_encoded(subtrees), shard=-1, start=b"", end=b"")
-        yield from self._reader.scan(part)
+        partition = Partition(singles=(), subtrees=_encoded(subtrees), shard=-1, start=b"", end=b"")
+        yield from self._reader.scan(partition)
 
     def highest(self) -> int:
-        """The highest id of all ledgers, -1 if there is none; reads names only, and few of them.
+        """Return the highest id of all ledgers, -1 if there is none; reads names only, and few of them.
 
         Raises:
             StoreError: the store cannot be read.
@@ -153,7 +153,7 @@ class LedgerDirectory(Closeable):
         subtrees = layout.ledger_subtrees(path.decode() for path in self._reader.children(b"/"))
         # Long ids have longer names; of the same length, names are in the order of ids.
         ordered = sorted(subtrees, key=lambda path: (len(path), path), reverse=True)
-        return next((found for path in ordered if (found := self._highest_beneath(path)) >= 0), -1)
+        return next((highest for path in ordered if (highest := self._highest_beneath(path)) >= 0), -1)
 
     def _highest_beneath(self, path: str) -> int:
         for child in reversed(self._reader.children(path.encode())):
@@ -166,12 +166,12 @@ class LedgerDirectory(Closeable):
         return -1
 
     def read(self, ids: Sequence[int]) -> list[LedgerRecord | None]:
-        """These ledgers, in their order; None where there is none.
+        """Return these ledgers, in their order; None where there is none.
 
         Raises:
             StoreError: as `scan`.
         """
-        return [_ledger(one) if one else None for one in self._reader.read(self._paths(ids))]
+        return [_ledger(record) if record else None for record in self._reader.read(self._paths(ids))]
 
     def existing(self, ids: Sequence[int]) -> set[int]:
         """Return which of these ledgers are there, whether or not their metadata can be decoded.
@@ -179,23 +179,27 @@ class LedgerDirectory(Closeable):
         Raises:
             StoreError: as `scan`.
         """
-        return {one for one, found in zip(ids, self._reader.read(self._paths(ids)), strict=True) if found is not None}
+        return {
+            ledger
+            for ledger, record in zip(ids, self._reader.read(self._paths(ids)), strict=True)
+            if record is not None
+        }
 
     def bookies(self) -> dict[str, Bookie]:
-        """The bookies that are up, by their ids."""
-        found: dict[str, Bookie] = {}
-        # Read last, what is read-only wins: a bookie that changes stands in both for a moment.
+        """Return the bookies that are up, by their ids."""
+        bookies: dict[str, Bookie] = {}
+        # Read-only bookies are read last and win: a bookie that changes is in both lists for a moment.
         for parent, writable in ((layout.AVAILABLE, True), (layout.READ_ONLY, False)):
             paths = [path for path in self._reader.children(parent.encode()) if path != layout.READ_ONLY.encode()]
             for record in self._reader.read(paths):
                 if record:
-                    one = _readable(record)
-                    bookie_id = one.path.rpartition(b"/")[2].decode()
-                    found[bookie_id] = read_bookie(bookie_id, one.value, writable=writable)
-        return found
+                    node = _readable(record)
+                    bookie_id = node.path.rpartition(b"/")[2].decode()
+                    bookies[bookie_id] = read_bookie(bookie_id, node.value, writable=writable)
+        return bookies
 
     def cookies(self) -> set[str]:
-        """Ids of the bookies that ever joined, and were not taken out."""
+        """Return ids of the bookies that ever joined, and were not taken out."""
         return {path.rpartition(b"/")[2].decode() for path in self._reader.children(layout.COOKIES.encode())}
 
     def underreplicated(self) -> Iterator[int]:
@@ -215,7 +219,7 @@ class LedgerDirectory(Closeable):
         return None
 
     def instance_id(self) -> str | None:
-        """The id that the cluster got when it was initialised, None if it has none."""
+        """Return the id that the cluster got when it was initialised, None if it has none."""
         return self._text(layout.INSTANCE_ID)
 
     def layout(self) -> str | None:
@@ -227,20 +231,20 @@ class LedgerDirectory(Closeable):
         return text.partition("\n")[2].rpartition(":")[0] if text else None
 
     def _text(self, path: str) -> str | None:
-        (found,) = self._reader.read([path.encode()])
-        return _readable(found).value.decode() if found else None
+        (record,) = self._reader.read([path.encode()])
+        return _readable(record).value.decode() if record else None
 
     def _knows_layout(self) -> bool:
-        """Whether every id has the long form."""
+        """Return whether every id has the long form."""
         if self._always_long is None:
             name = self.layout()
-            known = _LAYOUTS.get(name.rpartition(".")[2]) if name else False
-            if known is None:
+            always_long = _LAYOUTS.get(name.rpartition(".")[2]) if name else False
+            if always_long is None:
                 raise StoreUnsupported(
                     f"the ledgers at {self.url} have the layout {name}, and the hierarchical ones are read; "
                     "move them with BookKeeper's own tools first"
                 )
-            self._always_long = known
+            self._always_long = always_long
         return self._always_long
 
     def _paths(self, ids: Iterable[int]) -> list[bytes]:
@@ -298,12 +302,14 @@ class LedgerDirectoryWriter(LedgerDirectory):
         created = [False] * len(items)
         missing = list(range(len(items)))
         for _ in range(_ROUNDS):
-            standing = self._reader.read([paths[number] for number in missing])
-            missing = [number for number, found in zip(missing, standing, strict=True) if not found]
+            existing = self._reader.read([paths[number] for number in missing])
+            missing = [number for number, record in zip(missing, existing, strict=True) if not record]
             if not missing:
                 return created
             self._create_parents([paths[number] for number in missing])
-            errors = self._change([self._op_create(paths[one], encode_metadata(items[one][1])) for one in missing])
+            errors = self._change(
+                [self._op_create(paths[number], encode_metadata(items[number][1])) for number in missing]
+            )
             for number, error in zip(missing, errors, strict=True):
                 created[number] = not error
             # BookKeeper deletes empty parents together with the last ledger beneath them.
@@ -340,13 +346,13 @@ class LedgerDirectoryWriter(LedgerDirectory):
         The bookies drop the entries by themselves later on.
 
         Args:
-            items: ids, and the versions that are meant. A version is no identity: a ledger that is made again under its
+            items: ids, and the expected versions. A version is not an identity: a ledger that is made again under its
                 id has the same ones.
             fence: asked once the session that deletes is open, and raises where nothing may be deleted any more. What
                 freezes after it finds that session expired, and gets no other one, or its permit revoked (`claims`).
 
         Returns:
-            How many were deleted; one that is missing is no error.
+            How many were deleted; a missing one is not an error.
 
         Raises:
             StoreConflict: a ledger has another version; the message names the first one. All others were deleted. Or
@@ -354,9 +360,9 @@ class LedgerDirectoryWriter(LedgerDirectory):
             StoreError: the store cannot be read or written.
         """
         paths = self._paths(ledger for ledger, _ in items)
-        standing = self._reader.read(paths)
+        existing = self._reader.read(paths)
         # Missing ones are left out beforehand: one of them would undo every other change of its multi.
-        chosen = [number for number, found in enumerate(standing) if found]
+        chosen = [number for number, record in enumerate(existing) if record]
         changes: list[bytes] = []
         for number in chosen:
             version = items[number][1]
@@ -386,8 +392,8 @@ class LedgerDirectoryWriter(LedgerDirectory):
 
     def _create_parents(self, paths: Iterable[bytes]) -> None:
         wanted = sorted({parent for path in paths for parent in ancestors(path)}, key=lambda path: path.count(b"/"))
-        standing = self._reader.read(wanted)
-        missing = [path for path, found in zip(wanted, standing, strict=True) if not found]
+        existing = self._reader.read(wanted)
+        missing = [path for path, record in zip(wanted, existing, strict=True) if not record]
         depths = sorted({path.count(b"/") for path in missing})
         for depth in depths:
             level = [self._op_create(path, b"") for path in missing if path.count(b"/") == depth]
@@ -462,7 +468,7 @@ def read_bookie(bookie_id: str, value: bytes, *, writable: bool) -> Bookie:
         bookie_id: the node's name.
         value: `BookieServiceInfoFormat`, the same from Pulsar's metadata driver and from BookKeeper's own; bookies
             before BookKeeper 4.11 leave it empty, and are called `host:port`.
-        writable: whether the node stands among those that take entries.
+        writable: whether the node is among those of bookies that take entries.
 
     Raises:
         StoreProtocolError: it says nowhere how to reach the bookie.
@@ -479,6 +485,6 @@ def read_bookie(bookie_id: str, value: bytes, *, writable: bool) -> Bookie:
     host, _, port = bookie_id.rpartition(":")
     if not host or not port.isdecimal():
         raise StoreProtocolError(
-            f"bookie {bookie_id} names no endpoint for {_PROTOCOL}, and its id is no host:port", server=bookie_id
+            f"bookie {bookie_id} names no endpoint for {_PROTOCOL}, and its id is not a host:port", server=bookie_id
         )
     return Bookie(bookie_id, host.strip("[]"), int(port), writable)

@@ -110,7 +110,7 @@ class LedgerMetadata:
         return self.state is LedgerState.CLOSED
 
     def segment_of(self, entry: int) -> Segment:
-        """The segment that holds an entry, which need not exist yet.
+        """Return the segment that holds an entry, which need not exist yet.
 
         Raises:
             ValueError: the entry is negative, and so in no segment.
@@ -121,12 +121,12 @@ class LedgerMetadata:
         return self.segments[index - 1]
 
     def replicas(self, entry: int) -> tuple[str, ...]:
-        """Ids of the bookies that hold an entry, in the order in which BookKeeper asks them."""
+        """Return ids of the bookies that hold an entry, in the order in which BookKeeper asks them."""
         ensemble = self.segment_of(entry).ensemble
         return tuple(ensemble[(entry + number) % len(ensemble)] for number in range(self.write_quorum))
 
     def same_content(self, other: LedgerMetadata) -> bool:
-        """Whether both say the same of the ledger's content; where it lies, and how often, does not matter."""
+        """Return whether both say the same of the ledger's content; where it lies, and how often, does not matter."""
         return self._content() == other._content()
 
     def _content(self) -> tuple[object, ...]:
@@ -139,7 +139,7 @@ def decode_metadata(data: bytes) -> LedgerMetadata:
 
     Raises:
         StoreUnsupported: it has version 1, or one that is newer than BookKeeper 4.18; or it has no digest type.
-        StoreProtocolError: it is no ledger's metadata.
+        StoreProtocolError: it is not a ledger's metadata.
     """
     line, _, body = data.partition(b"\n")
     if not line.startswith(_HEADER):
@@ -157,7 +157,7 @@ def decode_metadata(data: bytes) -> LedgerMetadata:
 
 
 def encode_metadata(metadata: LedgerMetadata) -> bytes:
-    """The znode that BookKeeper would write, always of version 3; unknown fields come last."""
+    """Return the znode that BookKeeper would write, always of version 3; unknown fields come last."""
     form = LedgerMetadataFormat(
         quorumSize=metadata.write_quorum,
         ensembleSize=metadata.ensemble_size,
@@ -236,14 +236,14 @@ def _parse_text(body: bytes) -> LedgerMetadataFormat:
 
 
 def _complete(form: LedgerMetadataFormat) -> LedgerMetadataFormat:
-    """Parsing does not look for fields that must be there."""
+    """Return parsing does not look for fields that must be there."""
     if not form.IsInitialized():
         raise StoreProtocolError("the ledger's metadata lacks a field that it must have")
     return form
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:
-    """A number and the offset behind it."""
+    """Return a number and the offset after it."""
     number = 0
     for index, byte in enumerate(data[:5]):
         number |= (byte & 0x7F) << (7 * index)

@@ -1,7 +1,7 @@
-"""Copy what is confirmed of open ledgers while their writers continue: nothing is fenced, and the copy stays open.
+"""Copy the confirmed entries of open ledgers while their writers continue: nothing is fenced, the copy stays open.
 
 An entry that its writer knows to be acknowledged never changes, and recovery never cuts it off. So two attempts may
-write the same copy at once, and one that comes late adds what stands there already.
+write the same copy at once, and a late one adds entries that exist already.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from clients.bookkeeper.batch_copy import begun_from, can_go_on, open_copy
+from clients.bookkeeper.batch_copy import begun_from, can_continue, open_copy
 from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.compare import Check, ContentSum
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
@@ -20,7 +20,7 @@ from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, LedgerIdRefused, LedgerUnreadable, StoreUnreachable
 
-# Whatever fails here is done when the ledger is closed, which then says why it fails.
+# A failure here is ignored: the ledger is copied when it is closed, and then its failure is reported.
 _LATER = (BookieNotWritable, LedgerIdRefused, LedgerUnreadable, StoreUnreachable)
 
 
@@ -30,17 +30,17 @@ def copy_open(
     """Copy the confirmed entries of open ledgers that their copies lack, and compare these.
 
     Args:
-        source: where entries are read.
-        target: where they are written.
-        ids: the ledgers; those that are closed or gone meanwhile are left out.
-        begun: how far copies had come before.
+        source: cluster to read from.
+        target: cluster to write to.
+        ids: ids of the ledgers; those that are closed or deleted by now are left out.
+        begun: previous progress of copies.
         check: see `Check`.
 
     Returns:
-        An outcome `open` for each that has an open copy now. What fails is left for the copy of the closed ledger.
+        An outcome `open` for each ledger that has an open copy now. Failures are left for the copy when closed.
 
     Raises:
-        StoreError: a store failed; or what `check` raises.
+        StoreError: a store failed; or an error of `check`.
     """
     outcomes: list[CopyOutcome] = []
     for ledger_id, record in zip(ids, source.directory.read(ids), strict=True):
@@ -61,7 +61,7 @@ def _copy_one(
 ) -> CopyOutcome | None:
     ledger_id = original.ledger_id
     last = last_confirmed(source.bookies, ledger_id, original.metadata)
-    copy = _standing(target, original) if last >= 0 else None
+    copy = _existing_copy(target, original) if last >= 0 else None
     if copy is None:
         return None
     if begun is None or begun.mzxid != copy.mzxid or begun.through > last:
@@ -69,7 +69,7 @@ def _copy_one(
     done = None
     with contextlib.suppress(*_LATER):
         done = _copy_confirmed(source, target, original, copy, begun=begun, last=last, check=check)
-    # Also where nothing could be written: if the original is deleted now, only this tells that the copy is ours.
+    # Also if nothing could be written: if the original is deleted now, only this shows that the copy is ours.
     return done or CopyOutcome(ledger_id, Verdict.OPEN, begun=begun)
 
 
@@ -83,35 +83,35 @@ def _copy_confirmed(
     last: int,
     check: Check,
 ) -> CopyOutcome | None:
-    """Copy the entries after those that were copied before, up to `last`; None if they read back otherwise."""
+    """Copy the entries after the previous progress up to `last`; return None if they read back differently."""
     ledger_id = original.ledger_id
     first = begun.through + 1
     sent, length, writer = ContentSum(), begun.length, LedgerWriter(target.bookies)
-    for part in LedgerReader(source.bookies).entries(ledger_id, original.metadata, first, last):
-        check(sent.add(part))
-        writer.add(ledger_id, copy.metadata, first, part)
-        first += len(part)
-        length = read_header(part[-1]).length
+    for bodies in LedgerReader(source.bookies).entries(ledger_id, original.metadata, first, last):
+        check(sent.add(bodies))
+        writer.add(ledger_id, copy.metadata, first, bodies)
+        first += len(bodies)
+        length = read_header(bodies[-1]).length
     writer.flush()
-    found = ContentSum()
-    for part in LedgerReader(target.bookies).entries(ledger_id, copy.metadata, begun.through + 1, last):
+    read_back = ContentSum()
+    for bodies in LedgerReader(target.bookies).entries(ledger_id, copy.metadata, begun.through + 1, last):
         check(0)
-        found.add(part)
-    if found.content() != sent.content():
+        read_back.add(bodies)
+    if read_back.content() != sent.content():
         return None
     _, entries, size = sent.content()
     return CopyOutcome(ledger_id, Verdict.OPEN, entries, size, begun=Begun(last, length, copy.mzxid))
 
 
-def _standing(target: Cluster, original: LedgerRecord) -> LedgerRecord | None:
-    """The open copy, which is made where there is none; None if something else stands there."""
+def _existing_copy(target: Cluster, original: LedgerRecord) -> LedgerRecord | None:
+    """Return the open copy, which is created if there is none; None if another ledger has its id."""
     ledger_id = original.ledger_id
-    (standing,) = target.directory.read([ledger_id])
+    (existing,) = target.directory.read([ledger_id])
     writable = target.bookies.writable()
-    if standing is None:
+    if existing is None:
         target.directory.create([(ledger_id, open_copy(original, writable))])
-        (standing,) = target.directory.read([ledger_id])
-    if standing is None or standing.metadata.closed or not begun_from(original.metadata, standing.metadata):
+        (existing,) = target.directory.read([ledger_id])
+    if existing is None or existing.metadata.closed or not begun_from(original.metadata, existing.metadata):
         return None
-    # One that lies elsewhere is moved, and written from its first entry, when the ledger is closed.
-    return standing if can_go_on(standing.metadata, writable) else None
+    # A copy on other bookies is moved, and written from its first entry, when the ledger is closed.
+    return existing if can_continue(existing.metadata, writable) else None

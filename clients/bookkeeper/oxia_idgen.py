@@ -1,4 +1,4 @@
-"""The generator of ledger ids where Pulsar's driver keeps ledgers in Oxia: what it will give next, and how to lift it.
+"""The generator of ledger ids if Pulsar's driver keeps ledgers in Oxia: its next id, and how to raise it.
 
 Source: PulsarLedgerIdGenerator and OxiaMetadataStore of Pulsar 5.0.1. For a sequential record brokers write its
 parent, and take the parent's modification count for its number: 1 for the first one beneath a new parent.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from clients.bookkeeper.idgen import IdGenerator, high_path, lift, standing_of
+from clients.bookkeeper.idgen import IdGenerator, generator_state, high_path, raise_above
 from clients.bookkeeper.layout import ID_GENERATOR, INSTANCE_ID, LONG_ID_GENERATOR
 from clients.errors import StoreUnsupported, VersionConflict
 from clients.oxia.client import OxiaClient
@@ -21,21 +21,21 @@ _LEDGERS = "/ledgers"
 
 
 def read_oxia_generator(url: StoreUrl, *, timeout: float) -> IdGenerator | None:
-    """What the generator would give, without taking it; None where no ledgers are kept.
+    """Return what the generator would give, without taking it; None where no ledgers are kept.
 
     Raises:
         StoreError: the store cannot be read.
     """
     with OxiaClient(url, timeout=timeout) as client:
-        # The instance id stands there from the setup of the cluster on, the generator from its first ledger on.
-        known = any(client.get(_path(path)) for path in (INSTANCE_ID, ID_GENERATOR, LONG_ID_GENERATOR))
-        return _standing(client, timeout) if known else None
+        # The instance id exists from the setup of the cluster on, the generator from its first ledger on.
+        initialized = any(client.get(_path(path)) for path in (INSTANCE_ID, ID_GENERATOR, LONG_ID_GENERATOR))
+        return _read_state(client, timeout) if initialized else None
 
 
 def raise_oxia_generator(url: StoreUrl, above: int, *, timeout: float) -> IdGenerator:
     """Have the generator give ids above this one; where it does already, nothing is changed.
 
-    There is no way back down. It can be repeated, and done twice at once. Brokers see it with a notification.
+    It cannot be lowered. The call can be repeated, and run twice at once. Brokers see it through a notification.
 
     Raises:
         StoreUnsupported: no ledgers are kept there, or there is no id above this one.
@@ -52,16 +52,16 @@ def raise_oxia_generator(url: StoreUrl, above: int, *, timeout: float) -> IdGene
                 with suppress(VersionConflict):
                     client.put(_path(path), b"", ABSENT)
 
-        return lift(above, url, read=lambda: _standing(client, timeout), create_high=create_high)
+        return raise_above(above, url, read=lambda: _read_state(client, timeout), create_high=create_high)
 
 
-def _standing(client: OxiaClient, timeout: float) -> IdGenerator:
+def _read_state(client: OxiaClient, timeout: float) -> IdGenerator:
     short_next = _next(client, ID_GENERATOR)
     if client.get(_path(LONG_ID_GENERATOR)) is None:
-        return standing_of(short_next, None, lambda _: 0)
+        return generator_state(short_next, None, lambda _: 0)
     with OxiaReader(client.url, timeout=timeout) as reader:
         names = [child.decode().rpartition("/")[2] for child in reader.children(_path(LONG_ID_GENERATOR))]
-    return standing_of(short_next, names, lambda name: _next(client, f"{LONG_ID_GENERATOR}/{name}"))
+    return generator_state(short_next, names, lambda name: _next(client, f"{LONG_ID_GENERATOR}/{name}"))
 
 
 def _next(client: OxiaClient, path: str) -> int:

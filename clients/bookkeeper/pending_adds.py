@@ -61,7 +61,7 @@ class PendingAdds:
                 self.size -= head.size
 
     def take(self, ledger_id: int, entry_id: int) -> bytes:
-        """An entry that was refused; empty if it is not known any more."""
+        """Return an entry that was refused; empty if it is not known any more."""
         ids = IDS.pack(ledger_id, entry_id)
         for batch in self._batches:
             for body in batch.bodies:

@@ -59,7 +59,7 @@ class Bookies(Closeable):
         self._resolved = float("-inf")
 
     def connection(self, bookie_id: str) -> BookieConnection:
-        """The connection to a bookie.
+        """Return the connection to a bookie.
 
         Raises:
             StoreUnreachable: it cannot be made, or could not a moment ago; the message begins with the bookie.
@@ -75,7 +75,7 @@ class Bookies(Closeable):
         return connection
 
     def quarantined(self, bookie_id: str) -> str:
-        """Why a bookie is not asked for now; empty if it may be."""
+        """Return why a bookie is not asked for now; empty if it may be."""
         until, reason = self._quarantine.get(bookie_id, (0.0, ""))
         return reason if time.monotonic() < until else ""
 
@@ -90,7 +90,7 @@ class Bookies(Closeable):
         self._no_writes[bookie_id] = time.monotonic() + QUARANTINE_SECONDS
 
     def writable(self) -> list[str]:
-        """Ids of the bookies that are registered as writable and have not failed a moment ago, sorted."""
+        """Return ids of the bookies that are registered as writable and have not failed a moment ago, sorted."""
         self._look_up()
         now = time.monotonic()
         return sorted(
@@ -235,7 +235,7 @@ class Bookies(Closeable):
         bookie = self._known.get(bookie_id)
         if bookie is not None:
             return bookie.host, bookie.port
-        # An id of the form host:port is no address: another bookie may listen there now, which would say that it has
+        # An id like host:port is not an address: another bookie may listen there now, which would say that it has
         # nothing of the ledger. BookKeeper's clients refuse such ids too, since 4.12 (DefaultBookieAddressResolver).
         # mutant: bookie-cluster/another-bookie-answers-for-a-lost-one
         reason = "is not registered; start it, or wait until its ledgers were replicated"

@@ -52,7 +52,7 @@ class LedgerReader:
     def entries(
         self, ledger_id: int, metadata: LedgerMetadata, first: int = 0, last: int | None = None
     ) -> Generator[list[bytes]]:
-        """Bodies in the order of their entries, in batches of about 1 MB; a few batches are read ahead.
+        """Yield bodies in the order of their entries, in batches of about 1 MB; a few batches are read ahead.
 
         Args:
             ledger_id: the ledger.
@@ -88,13 +88,13 @@ class LedgerReader:
             stream.wanted = False
 
     def read_entry(self, ledger_id: int, metadata: LedgerMetadata, entry_id: int) -> bytes:
-        """The body of one entry; raises as `entries` does."""
+        """Return the body of one entry; raises as `entries` does."""
         return next(self.entries(ledger_id, metadata, entry_id, entry_id))[0]
 
     def read_many(
         self, ledgers: Iterable[tuple[int, LedgerMetadata]], firsts: Mapping[int, int] = _FROM_BEGIN
     ) -> Generator[tuple[int, list[bytes] | StoreError]]:
-        """All entries of closed ledgers, many ledgers in flight at once; for ledgers that fit into memory.
+        """Yield all entries of closed ledgers, many ledgers in flight at once; for ledgers that fit into memory.
 
         Args:
             ledgers: ids and metadata.
@@ -169,7 +169,7 @@ class LedgerStream:
         unrequested: the first entry that no request covers yet.
         chunk: entries of one request.
         error: why it cannot be read.
-        wanted: False once nobody waits for it any more.
+        wanted: False once no caller waits for it any more.
         quarantined: bookies that lacked an entry or gave a bad one; they are asked last.
     """
 
@@ -237,7 +237,7 @@ class Fetch:
     def poll(self) -> None:
         """Send, wait for something to arrive, and ask again where a bookie had no valid copy."""
         self.send()
-        # A refusal that came while sending leaves something to send; waiting now could wait for nobody.
+        # A refusal that came while sending leaves something to send; waiting now could wait for no answer at all.
         if not self._unsent:
             self._bookies.loop.poll()
         self.send()
@@ -263,7 +263,7 @@ class Fetch:
         stream.error = _unreadable(part)
 
     def _candidates(self, part: _Range) -> list[str]:
-        """Replicas not asked yet, good ones first."""
+        """Return replicas not asked yet, good ones first."""
         stream = part.stream
         replicas = stream.metadata.replicas(part.first)
         if part.count > 1:
@@ -280,7 +280,7 @@ class Fetch:
 
     def _answered(self, part: _Range, bookie_id: str, answer: list[bytes] | Refused) -> None:
         stream = part.stream
-        # A generator that was closed, or failed, leaves requests in flight; their answers belong to nobody.
+        # A generator that was closed, or failed, leaves requests in flight; their answers have no caller.
         if not stream.wanted or stream.error:
             return
         if isinstance(answer, Refused):
@@ -294,7 +294,7 @@ class Fetch:
         if self._verify:
             metadata = stream.metadata
             valid, wrong = count_valid(answer, stream.ledger_id, part.first, metadata.digest, metadata.password)
-        # More than was asked for is no proof of anything: taken as it is, it would overwrite entries of other requests.
+        # More entries than were asked for prove nothing: taken as it is, it would overwrite entries of other requests.
         if valid > part.count or not answer:
             valid, wrong = 0, f"gave {len(answer)} entries where {part.count} were asked for"
         if valid:
@@ -307,13 +307,13 @@ class Fetch:
             self._unsent.append(_Range(stream, part.first + valid, part.count - valid, {**part.refusals}))
 
     def _ask_others(self, part: _Range, index: int, bookie_id: str, refusal: Refused) -> None:
-        """One entry is another replica's; those behind it may well be here."""
+        """Ask another replica for one entry; this one may have the entries after it."""
         stream = part.stream
         stream.quarantined.add(bookie_id)
         bad = part.first + index
         self._unsent.append(_Range(stream, bad, 1, {**part.refusals, bookie_id: refusal}))
-        if behind := part.count - index - 1:
-            self._unsent.append(_Range(stream, bad + 1, behind, {**part.refusals}))
+        if following := part.count - index - 1:
+            self._unsent.append(_Range(stream, bad + 1, following, {**part.refusals}))
 
 
 def _unreadable(part: _Range) -> StoreError:
@@ -322,7 +322,7 @@ def _unreadable(part: _Range) -> StoreError:
     ledger, entry = part.stream.ledger_id, part.first
     text = f"entry {entry} of ledger {ledger} cannot be read: {said}"
     codes = {refusal.code for refusal in refusals.values()}
-    # One silent bookie may have what the others lack; only when all have answered it is known that nobody does.
+    # One silent bookie may have what the others lack; only when all have answered it is certain that none has it.
     if codes & {wire_v2.LOST, wire_v2.TOO_MANY}:
         return StoreUnreachable(f"{text}; try again when they answer", ledger_id=ledger, entry_id=entry)
     if wire_v2.DENIED in codes:

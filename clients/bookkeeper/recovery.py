@@ -33,7 +33,7 @@ _ENTRIES_AT_ONCE = 64
 _BYTES_AT_ONCE = 1 << 20
 _ABSENT = {wire_v2.NO_ENTRY, wire_v2.NO_LEDGER}
 Answers = dict[tuple[str, int], list[bytes] | Refused]
-# Each lost round means that somebody else got on; so many in a row mean that they undo each other.
+# Each lost round means that another client made progress; so many in a row mean that they undo each other.
 _ROUNDS = 20
 # What they read forward is in memory at once, from all replicas.
 _LEDGERS_AT_ONCE = 32
@@ -74,7 +74,7 @@ class Recovery:
     Args:
         bookies: the ledger's.
         ledger_id: the ledger.
-        metadata: as they stand, IN_RECOVERY.
+        metadata: current metadata, IN_RECOVERY.
     """
 
     def __init__(self, bookies: Bookies, ledger_id: int, metadata: LedgerMetadata) -> None:
@@ -108,7 +108,7 @@ class Recovery:
             yield from self._write_again(last + 1, bodies)
             last += len(bodies)
             length = read_header(bodies[-1]).length
-            # An entry in between was never acknowledged, so nothing behind it was either.
+            # An entry in between was never acknowledged, so no later one was either.
             if len(bodies) < self._at_once:
                 break
         return replace(
@@ -150,14 +150,14 @@ class Recovery:
         return confirmed
 
     def _confirmed_by(self, body: bytes) -> int:
-        """What an entry says of those before it; nothing if it is corrupt."""
+        """Return what an entry says of those before it; nothing if it is corrupt."""
         if len(body) < HEADER.size:
             return -1
         header = read_header(body)
         return -1 if self._flaw(body, header.entry_id) else header.last_add_confirmed
 
     def _read_confirmed(self, entry: int) -> Generator[Questions | Additions, Answers | Added, bytes]:
-        """An entry that some replica must have."""
+        """Yield an entry that some replica must have."""
         answers = yield from self._ask((bookie_id, entry) for bookie_id in self._metadata.replicas(entry))
         for answer in answers.values():
             if not isinstance(answer, Refused) and not self._flaw(answer[0], entry):
@@ -166,7 +166,7 @@ class Recovery:
         return LedgerReader(self._bookies).read_entry(self._ledger_id, self._metadata, entry)
 
     def _read_forward(self, first: int) -> Generator[Questions | Additions, Answers | Added, list[bytes]]:
-        """The entries from `first` on, as far as they may have been acknowledged, and not too many at once."""
+        """Yield the entries from `first` on, as far as they may have been acknowledged, and not too many at once."""
         entries = range(first, first + self._at_once)
         answers = yield from self._ask(
             (bookie_id, entry) for entry in entries for bookie_id in self._metadata.replicas(entry)
@@ -182,7 +182,7 @@ class Recovery:
         return bodies
 
     def _decide(self, entry: int, answers: dict[str, list[bytes] | Refused]) -> bytes | None:
-        """The entry, or None if so many bookies lack it that it was never acknowledged."""
+        """Return the entry, or None if so many bookies lack it that it was never acknowledged."""
         flaws: dict[str, Refused] = {}
         for bookie_id, answer in answers.items():
             if isinstance(answer, Refused):
@@ -197,9 +197,7 @@ class Recovery:
         # mutant: bookie-cluster/one-that-lacks-an-entry-is-enough
         if absent >= self._metadata.write_quorum - self._metadata.ack_quorum + 1:
             return None
-        text = (
-            f"whether entry {entry} of ledger {self._ledger_id} was acknowledged cannot be told: {_said(flaws.items())}"
-        )
+        text = f"whether entry {entry} of ledger {self._ledger_id} was acknowledged is unknown: {_said(flaws.items())}"
         if any(flaw.code == wire_v2.LOST for flaw in flaws.values()):
             hint = f"{text}; start these bookies, then try again"
             raise StoreUnreachable(hint, ledger_id=self._ledger_id, entry_id=entry)
@@ -236,7 +234,7 @@ class Recovery:
                 self._refusing[added.failed] = str(added.cause)
 
     def _too_few(self, entry: int, replicas: Iterable[str]) -> StoreError:
-        """Why an entry cannot be written again: it is another matter whether bookies are away or full."""
+        """Return why an entry cannot be written again: it is another matter whether bookies are away or full."""
         text = (
             f"entry {entry} of ledger {self._ledger_id} cannot be written to its ack quorum of "
             f"{self._metadata.ack_quorum}, and there is no other writable bookie"
@@ -248,7 +246,7 @@ class Recovery:
 
     def _replace_silent(self, first: int) -> None:
         ensemble = list(self._segments[-1].ensemble)
-        spare = [one for one in self._bookies.writable() if one not in ensemble and one not in self._silent]
+        spare = [bookie for bookie in self._bookies.writable() if bookie not in ensemble and bookie not in self._silent]
         for place, bookie_id in enumerate(ensemble):
             if bookie_id in self._silent and spare:
                 ensemble[place] = spare.pop(0)
@@ -286,8 +284,8 @@ def recover_batch(source: Cluster, ids: Sequence[int]) -> list[CopyOutcome]:
         StoreError: a store failed, or no bookie answers.
     """
     failed: list[CopyOutcome] = []
-    standing = source.directory.read(ids)
-    unclosed = [record.ledger_id for record in standing if record is not None and not record.metadata.closed]
+    records = source.directory.read(ids)
+    unclosed = [record.ledger_id for record in records if record is not None and not record.metadata.closed]
     for ledger_id, result in recover_ledgers(source.directory, source.bookies, unclosed).items():
         if isinstance(result, (BookieNotWritable, StoreConflict)) and source.directory.read([ledger_id]) != [None]:
             # Neither says anything of the entries, and both may pass.
@@ -342,7 +340,7 @@ def _recover_some(
         try:
             results |= _recover_read(directory, bookies, unclosed)
         except StoreConflict:
-            continue  # Somebody else changed one of them first; what they made of it counts.
+            continue  # Another client changed one of them first; its result counts.
         finally:
             left = [ledger_id for ledger_id in left if ledger_id not in results]
     for ledger_id in left:
@@ -354,10 +352,10 @@ def _recover_some(
 def _recover_read(
     directory: LedgerDirectoryWriter, bookies: Bookies, records: Sequence[LedgerRecord]
 ) -> dict[int, StoreError]:
-    """One round: close these ledgers; returns those that cannot be, the next reading shows the others closed.
+    """Return one round: close these ledgers; returns those that cannot be, the next reading shows the others closed.
 
     Raises:
-        StoreConflict: somebody else has changed one of them; those that could be closed were.
+        StoreConflict: another client has changed one of them; those that could be closed were.
     """
     # Before the fence, as BookKeeper does it: a writer that finds IN_RECOVERY knows that it has been replaced.
     begun = [(record.ledger_id, _in_recovery(record.metadata), record.version) for record in records]
@@ -386,7 +384,7 @@ class _Together:
         self._ends: dict[int, LedgerMetadata | StoreError] = {}
 
     def run(self, recoveries: dict[int, Steps]) -> dict[int, LedgerMetadata | StoreError]:
-        """The metadata to close each with, or why it cannot be closed."""
+        """Return the metadata to close each with, or why it cannot be closed."""
         wanted = {ledger: step for ledger, one in recoveries.items() if (step := self._advance(ledger, one, None))}
         while wanted:
             done = self._ask([step for step in wanted.values() if isinstance(step, Questions)])

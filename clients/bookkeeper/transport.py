@@ -104,7 +104,7 @@ class EventLoop(Closeable):
         if not deadlines:
             return
         begun = time.monotonic()
-        # Deadlines count waiting only: while the caller hashed or slept, nobody could have noticed an answer.
+        # Deadlines count waiting only: while the caller hashed or slept, no answer could be noticed.
         ready = self._selector.select(max(0.0, min(deadlines) - self.waited))
         self.waited += time.monotonic() - begun
         active: set[Pollable] = set()
@@ -116,7 +116,7 @@ class EventLoop(Closeable):
                 connection.send_queued()
             if events & selectors.EVENT_READ and connection.socket.fileno() >= 0:
                 connection.receive()
-        # Whoever has just been heard of is not late, however little it said.
+        # A bookie that has just sent something is not late, however little it sent.
         for connection in connections:
             if connection not in active and (deadline := connection.deadline) is not None and deadline <= self.waited:
                 connection.overdue()
@@ -130,7 +130,7 @@ class EventLoop(Closeable):
 
 
 def connect(host: str, port: int, tls: ssl.SSLContext | None, timeout: float, bookie: str) -> socket.socket:
-    """A blocking connection with `timeout` seconds for each step, with TLS begun where it is wanted.
+    """Return a blocking connection with `timeout` seconds for each step, with TLS begun where it is wanted.
 
     Raises:
         OSError: it cannot be made.

@@ -52,12 +52,12 @@ _MEANINGS = {
 
 
 def meaning(code: int) -> str:
-    """What a code says of the bookie, as the end of a sentence."""
+    """Return what a code says of the bookie, as the end of a sentence."""
     return _MEANINGS.get(code, f"answers with the unknown code {code}")
 
 
 def add_head(body_size: int, master_key: bytes, *, high_priority: bool = False) -> bytes:
-    """What stands before a body to add it under the ids that it carries, be the ledger fenced or not.
+    """Return what stands before a body to add it under the ids that it carries, be the ledger fenced or not.
 
     Args:
         body_size: bytes of the body.
@@ -70,7 +70,7 @@ def add_head(body_size: int, master_key: bytes, *, high_priority: bool = False) 
 
 
 def add_size(body_size: int) -> int:
-    """The length that a request to add a body begins with."""
+    """Return the length that a request to add a body begins with."""
     return _ADD_HEAD.size - LENGTH + _KEY_SIZE + body_size
 
 
@@ -96,7 +96,7 @@ def batch_request(ledger_id: int, first_entry: int, number: int, count: int, siz
 
 
 def operation(header: int) -> int:
-    """The operation that an answer belongs to."""
+    """Return the operation that an answer belongs to."""
     return header >> 16 & 0xFF
 
 
@@ -117,7 +117,7 @@ def read_start(connected: socket.socket) -> tuple[int, int] | None:
 
 
 def split_bodies(frame: memoryview, position: int) -> list[bytes]:
-    """The bodies of an answer to a batch read, each of which stands after its length."""
+    """Return the bodies of an answer to a batch read, each of which follows its length."""
     bodies: list[bytes] = []
     end = len(frame)
     while position < end:

@@ -44,12 +44,12 @@ class Space(NamedTuple):
 
 
 def start_tls_request() -> bytes:
-    """The frame after whose answer TLS begins."""
+    """Return the frame after whose answer TLS begins."""
     return _frame(Request(header=_header(START_TLS), startTLSRequest=StartTLSRequest()))
 
 
 def space_request() -> bytes:
-    """The frame that asks for a bookie's space."""
+    """Return the frame that asks for a bookie's space."""
     return _frame(
         Request(header=_header(GET_BOOKIE_INFO), getBookieInfoRequest=GetBookieInfoRequest(requested=_TOTAL | _FREE))
     )
@@ -68,7 +68,7 @@ def read_space(payload: bytes, bookie: str) -> Space:
 
 
 def read_answer(payload: bytes, bookie: str) -> Response:
-    """An answer that grants what was asked.
+    """Return an answer that grants what was asked.
 
     Raises:
         StoreDenied: the bookie wants other credentials, or TLS.
@@ -113,13 +113,13 @@ def exchange(connected: socket.socket, request: bytes, bookie: str) -> bytes:
 
 
 def _receive(connected: socket.socket, size: int) -> bytes:
-    # Byte for byte no more than the answer: TLS may begin right behind it.
+    # Byte for byte no more than the answer: TLS may start right after it.
     parts = bytearray()
     while len(parts) < size:
-        part = connected.recv(size - len(parts))
-        if not part:
+        received = connected.recv(size - len(parts))
+        if not received:
             raise ConnectionResetError("it closed the connection")
-        parts += part
+        parts += received
     return bytes(parts)
 
 

@@ -101,7 +101,7 @@ class LedgerWriter:
         for start in range(0, len(bodies), _ENTRIES_AT_ONCE):
             self._add(metadata, first_entry + start, bodies[start : start + _ENTRIES_AT_ONCE], self._keys[ledger_id])
             self._judge()
-            # Whoever adds is held up here, so that memory stays bounded by the slowest bookie.
+            # A caller that adds entries waits here, so that memory stays bounded by the slowest bookie.
             while any(
                 connection.bytes_in_flight > _BYTES_IN_FLIGHT or connection.unanswered_adds > _ENTRIES_AT_ONCE
                 for connection in self._used.values()
@@ -155,7 +155,7 @@ class LedgerWriter:
             self._bookies.loop.send()
 
     def _frames(self, bodies: Sequence[bytes], key: bytes) -> list[bytes]:
-        """What stands before a body, and the body, one after the other."""
+        """Return what stands before a body, and the body, one after the other."""
         heads, frames = self._heads.setdefault(key, {}), list[bytes]()
         if len(heads) > _HEADS_KEPT:
             heads.clear()

@@ -17,17 +17,17 @@ ClaimT = TypeVar("ClaimT", bound=Claim)
 
 
 class Held(NamedTuple, Generic[ClaimT]):
-    """A claim as it stands, with the version of its record."""
+    """A claim with the version of its record."""
 
     claim: ClaimT
     version: int
 
 
 def read_claim(store: CasReader, kind: type[ClaimT], path: str = CLAIM) -> Held[ClaimT] | None:
-    """The claim; None if nobody holds one.
+    """Return the claim; None if no migration holds one.
 
     Raises:
-        StoreConflict: the record is no claim.
+        StoreConflict: the record is not a claim.
     """
     node = store.get(path)
     if node is None:
@@ -36,10 +36,10 @@ def read_claim(store: CasReader, kind: type[ClaimT], path: str = CLAIM) -> Held[
 
 
 def parse_claim(value: bytes, kind: type[ClaimT], path: str, url: StoreUrl) -> ClaimT:
-    """The claim in a record.
+    """Return the claim in a record.
 
     Raises:
-        StoreConflict: the record is no claim.
+        StoreConflict: the record is not a claim.
     """
     try:
         return kind.model_validate_json(value)
@@ -49,7 +49,7 @@ def parse_claim(value: bytes, kind: type[ClaimT], path: str, url: StoreUrl) -> C
 
 
 def held_by(claim: Claim, url: StoreUrl, path: str = CLAIM) -> str:
-    """Say who holds a claim, and what can be done about it."""
+    """Return who holds a claim, and what to do about it."""
     return (
         f"{url} is held by the migration {claim.workflow_id!r} (run {claim.run_id}); let that one end, or, if its "
         f"workflow is gone for good, delete {path} there"
@@ -57,19 +57,19 @@ def held_by(claim: Claim, url: StoreUrl, path: str = CLAIM) -> str:
 
 
 def require_newest(claim: Claim | None, me: Attempt, what: str) -> None:
-    """The fence: an attempt may write while its run holds the claim, and nobody newer has taken it.
+    """Require that an attempt may write: its run holds the claim, and no newer attempt or run has taken it.
 
     Args:
-        claim: as it stands; None if nobody holds one.
-        me: who wants to write.
-        what: the claim is in, for the message.
+        claim: current claim; None if there is none.
+        me: attempt that is about to write.
+        what: name of what is claimed, for the message.
 
     Raises:
         ClaimHeld: another migration holds it.
-        Superseded: this run has ended, or a newer attempt or run has begun.
+        Superseded: this run has ended, or a newer attempt or run has started.
     """
     if claim is None:
-        # No claim is no permission: a run that has ended removes it.
+        # A missing claim does not allow writes: a run that has ended removes its claim.
         # mutant: shared/fence-without-claim
         raise Superseded(f"this run does not hold {what} any more; a late attempt stops ({me})")
     if claim.workflow_id != me.workflow_id:  # mutant: shared/fence-lets-other-migrations-pass
@@ -81,14 +81,14 @@ def require_newest(claim: Claim | None, me: Attempt, what: str) -> None:
 
 
 class ClaimKeeper(Generic[ClaimT]):
-    """One claim on behalf of one attempt.
+    """One claim, used by one attempt.
 
     Args:
-        store: where it is.
+        store: store with the claim.
         kind: model of its record.
         me: the attempt.
-        path: of the record.
-        ended: first runs of other migrations that have ended, as Temporal says, whose claims this one may take over.
+        path: path of the record.
+        ended: first runs of other migrations that have ended, according to Temporal; their claims may be taken over.
     """
 
     def __init__(
@@ -101,51 +101,51 @@ class ClaimKeeper(Generic[ClaimT]):
         self._ended = ended
 
     def read(self) -> Held[ClaimT] | None:
-        """The claim, whoever holds it."""
+        """Return the claim of any migration."""
         return read_claim(self._store, self._kind, self._path)
 
     def take(self, **fields: Any) -> ClaimT:
-        """Claim for this attempt: the first of a run, which may take over from an earlier run of the same migration.
+        """Claim for this attempt, the first of a run; an earlier run of the same migration may hold the claim.
 
         Every earlier attempt stops.
 
         Args:
-            fields: set where the claim is new or was an earlier run's; others stay as they are.
+            fields: values for a new claim, or one of an earlier run; otherwise the fields stay as they are.
 
         Raises:
             ClaimHeld: another migration holds it.
-            Superseded: a newer attempt or run has begun.
+            Superseded: a newer attempt or run has started.
         """
         return retry(lambda: self._take(fields), self._path)
 
     def renew(self, **fields: Any) -> ClaimT:
-        """Move the claim, which this run must hold, to this attempt; every earlier one stops.
+        """Move this run's claim to this attempt; every earlier attempt stops.
 
         Args:
-            fields: set in any case.
+            fields: values to set.
 
         Raises:
             ClaimHeld: another migration holds it.
-            Superseded: this run has ended, or a newer attempt or run has begun.
+            Superseded: this run has ended, or a newer attempt or run has started.
         """
         return retry(lambda: self._renew(fields), self._path)
 
     def require(self) -> ClaimT:
-        """The fence; see `require_newest`."""
+        """Require that this attempt may write, and return the claim; see `require_newest`."""
         return self._required().claim
 
     def guard(self) -> Check:
-        """The fence as a part of a transaction."""
-        # The version and not the content: whatever changes the claim makes the transaction fail.
+        """Return the check of the claim as a part of a transaction."""
+        # The version and not the content: any change of the claim makes the transaction fail.
         return Check(self._path, self._required().version)  # mutant: shared/guard-of-any-version
 
     def renewal(self, **fields: Any) -> Set:
-        """`renew` as a part of a transaction."""
+        """Return `renew` as a part of a transaction."""
         old, version = self._required()
         return Set(self._path, self.successor(old).model_copy(update=fields).encode(), version)
 
     def change(self, **fields: Any) -> ClaimT | None:
-        """Change fields, whichever attempt of this run holds the claim; None where this run holds none.
+        """Change fields, whichever attempt of this run holds the claim; return None if this run does not hold it.
 
         Raises:
             ClaimHeld: another migration holds it.
@@ -153,7 +153,7 @@ class ClaimKeeper(Generic[ClaimT]):
         return retry(lambda: self._change(fields), self._path)
 
     def release(self) -> None:
-        """Remove the claim, and the parents that this leaves empty; harmless where there is none.
+        """Remove the claim, and parents that become empty; do nothing if there is no claim.
 
         Raises:
             ClaimHeld: another migration holds it.
@@ -164,11 +164,11 @@ class ClaimKeeper(Generic[ClaimT]):
     # Parts of transactions that change more than the claim ----------------------------------------------------------
 
     def admit(self, claim: ClaimT | None) -> None:
-        """Whether `take` may have a claim that stands so.
+        """Require that `take` may replace this claim.
 
         Raises:
             ClaimHeld: another migration holds it.
-            Superseded: a newer attempt or run has begun.
+            Superseded: a newer attempt or run has started.
         """
         if claim is None or claim.run_id in self._ended:
             return
@@ -180,25 +180,25 @@ class ClaimKeeper(Generic[ClaimT]):
             raise Superseded(f"{self.me} was superseded by {claim.holder} on {self._store.url}; a late attempt stops")
 
     def successor(self, claim: ClaimT | None, **fields: Any) -> ClaimT:
-        """The claim once this attempt has taken it; see `take`."""
+        """Return the claim after this attempt has taken it; see `take`."""
         me = self.me
         if claim is None:
             return self._kind.model_validate({**fields, **me._asdict()})
-        # Attempts of one run share what the claim remembers, such as the version of the flag; a new run begins again.
-        kept = {} if claim.run_id == me.run_id else fields  # mutant: shared/a-new-run-keeps-what-the-old-one-knew
-        return claim.model_copy(update={**kept, **me._asdict()})
+        # Attempts of one run share the claim's fields, such as the version of the flag; a new run starts with its own.
+        changed = {} if claim.run_id == me.run_id else fields  # mutant: shared/a-new-run-keeps-what-the-old-one-knew
+        return claim.model_copy(update={**changed, **me._asdict()})
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _take(self, fields: dict[str, Any]) -> ClaimT:
-        found = self.read()
-        old = found.claim if found else None
+        held = self.read()
+        old = held.claim if held else None
         self.admit(old)
         new = self.successor(old, **fields)
-        if found is None:
+        if held is None:
             self._store.create(self._path, new.encode())
         elif new != old:
-            self._store.set(self._path, new.encode(), found.version)  # mutant: shared/take-sets-any-version
+            self._store.set(self._path, new.encode(), held.version)  # mutant: shared/take-sets-any-version
         return new
 
     def _renew(self, fields: dict[str, Any]) -> ClaimT:
@@ -209,38 +209,38 @@ class ClaimKeeper(Generic[ClaimT]):
         return new
 
     def _change(self, fields: dict[str, Any]) -> ClaimT | None:
-        found = self.read()
-        if found is None:
+        held = self.read()
+        if held is None:
             return None
-        if found.claim.workflow_id != self.me.workflow_id:
-            self.admit(found.claim)
-        # An update may come when its run has ended and a later one holds the claim.
-        if not found.claim.is_of(self.me):  # mutant: shared/pace-of-another-run
+        if held.claim.workflow_id != self.me.workflow_id:
+            self.admit(held.claim)
+        # An update may arrive after its run has ended, when a later run holds the claim.
+        if not held.claim.is_of(self.me):  # mutant: shared/pace-of-another-run
             return None
-        new = found.claim.model_copy(update=fields)
-        if new != found.claim:
-            self._store.set(self._path, new.encode(), found.version)  # mutant: shared/change-sets-any-version
+        new = held.claim.model_copy(update=fields)
+        if new != held.claim:
+            self._store.set(self._path, new.encode(), held.version)  # mutant: shared/change-sets-any-version
         return new
 
     def _required(self) -> Held[ClaimT]:
-        found = self.read()
-        require_newest(found.claim if found else None, self.me, str(self._store.url))
-        assert found is not None
-        return found
+        held = self.read()
+        require_newest(held.claim if held else None, self.me, str(self._store.url))
+        assert held is not None
+        return held
 
     def _release(self) -> None:
-        found = self.read()
-        if found is not None:
-            self.admit(found.claim)  # mutant: shared/release-by-a-late-attempt
-            self._store.delete(self._path, found.version)  # mutant: shared/release-of-any-version
+        held = self.read()
+        if held is not None:
+            self.admit(held.claim)  # mutant: shared/release-by-a-late-attempt
+            self._store.delete(self._path, held.version)  # mutant: shared/release-of-any-version
         self.forget_empty_parents()
 
     def forget_empty_parents(self) -> None:
-        """Remove parents of the claim that hold nothing: no value and no children."""
+        """Remove parents of the claim without value and children."""
         parent = self._path.rpartition("/")[0]
         while parent and (node := self._store.get(parent)) and not node.value and not self._store.children(parent):
             try:
                 self._store.delete(parent, node.version)
             except VersionConflict:
-                return  # somebody uses it again
+                return  # another client uses it again
             parent = parent.rpartition("/")[0]

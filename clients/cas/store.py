@@ -1,7 +1,7 @@
-"""Records that change by compare-and-set only, the same for every metadata store.
+"""Records that change by compare-and-set only; the same interface for every metadata store.
 
-Paths are text, absolute, beginning with `/`, relative to the chroot or namespace. A version belongs to one record; a
-record that is deleted and created again may get a version that it had before.
+Paths are absolute text, start with `/` and are relative to the chroot or namespace. A version belongs to one record;
+a record that is deleted and created again may get an earlier version again.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ ResultT = TypeVar("ResultT")
 KeyT = TypeVar("KeyT")
 
 TRIES = 5
-"""How often a compare-and-set is tried (PIP-477, "Phase 5: PROMOTE")."""
+"""Most tries of a compare-and-set (PIP-477, "Phase 5: PROMOTE")."""
 
 
 class Node(NamedTuple):
-    """A record as it was read.
+    """A record as it was read, with its version.
 
     Attributes:
-        value: the data.
-        version: what a compare-and-set compares.
-        modified_ms: when it was written, in milliseconds since 1970 by the store's own clock.
-        txid: ZooKeeper: the transaction id that wrote it; Oxia: 0.
+        value: value of the record.
+        version: version that a compare-and-set compares.
+        modified_ms: time of the last write, in milliseconds since 1970 by the store's clock.
+        txid: ZooKeeper: transaction id of the last write; Oxia: 0.
     """
 
     value: bytes
@@ -37,14 +37,14 @@ class Node(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Part of a transaction: the record must not exist."""
+    """Part of a transaction: create a record that must not exist."""
 
     path: str
     value: bytes = b""
 
 
 class Set(NamedTuple):
-    """Part of a transaction: the record must stand at this version; -1 means any."""
+    """Part of a transaction: set a record that must have this version; -1 means any."""
 
     path: str
     value: bytes
@@ -52,14 +52,14 @@ class Set(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Part of a transaction: the record must stand at this version (-1 means any) and have no children."""
+    """Part of a transaction: delete a record that must have this version (-1 means any) and no children."""
 
     path: str
     version: int
 
 
 class Check(NamedTuple):
-    """Part of a transaction: the record must stand at this version."""
+    """Part of a transaction: the record must have this version."""
 
     path: str
     version: int
@@ -69,22 +69,22 @@ Part = Create | Set | Delete | Check
 
 
 class CasReader(Protocol):
-    """Reads records, and cannot write; a context manager.
+    """Reader of records; a context manager.
 
-    Each read sees all that was written before it, whichever server answers.
+    Each read sees all earlier writes, whichever server answers.
     """
 
     @property
     def url(self) -> StoreUrl:
-        """The store."""
+        """Address of the store."""
         ...
 
     def get(self, path: str) -> Node | None:
-        """The record; None if there is none."""
+        """Return the record; None if there is none."""
         ...
 
     def children(self, path: str) -> list[str]:
-        """Names of the direct children, sorted; `[]` if there is no such record."""
+        """Return the sorted names of the direct children; `[]` if there is no such record."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -95,57 +95,57 @@ class CasReader(Protocol):
 
 
 class CasStore(CasReader, Protocol):
-    """Reads records, and writes them on a condition."""
+    """Reader and conditional writer of records."""
 
     def create(self, path: str, value: bytes) -> None:
-        """Create a record, with the parents that the store wants.
+        """Create a record, with the parents that the store requires.
 
         Raises:
-            VersionConflict: it exists.
+            VersionConflict: the record exists.
         """
         ...
 
     def set(self, path: str, value: bytes, version: int) -> None:
-        """Replace the value of a record that stands at this version.
+        """Replace the value of a record that has this version.
 
         Raises:
-            VersionConflict: it has another version, or does not exist.
+            VersionConflict: the record has another version, or does not exist.
         """
         ...
 
     def delete(self, path: str, version: int) -> None:
-        """Delete a record that stands at this version.
+        """Delete a record that has this version.
 
         Raises:
-            VersionConflict: it has another version, does not exist, or has children.
+            VersionConflict: the record has another version, does not exist, or has children.
         """
         ...
 
     def transaction(self, parts: Sequence[Part]) -> None:
-        """Do all of these or none; parents are not created.
+        """Perform all of these parts or none; parents are not created.
 
         Raises:
-            VersionConflict: one of them cannot be done; the message names it.
+            VersionConflict: one part cannot be done; the message names it.
             StoreUnsupported: the store has no transactions over several records.
         """
         ...
 
 
 def retry(change: Callable[[], ResultT], what: str) -> ResultT:
-    """Make a change that reads first, and again from its read on where somebody else wrote in between.
+    """Make a change that reads first; start again from the read if another client wrote in between.
 
     Args:
-        change: reads, and writes on the condition of what it read.
-        what: is changed, for the message.
+        change: reads, and writes on condition of what it read.
+        what: name of what is changed, for the message.
 
     Raises:
-        StoreContention: others came first each time.
+        StoreContention: other clients were faster each time.
     """
     tries = 0
     while True:
         try:
             return change()
-        # Other conflicts say that somebody else is in charge; reading again would not change that.
+        # Other conflicts mean that another client holds the claim; reading again would not change that.
         except VersionConflict as error:  # mutant: shared/final-conflicts-are-tried-again
             tries += 1
             if tries == TRIES:
@@ -153,16 +153,16 @@ def retry(change: Callable[[], ResultT], what: str) -> ResultT:
 
 
 def write_alone(store: CasStore, path: str, value: bytes, version: int | None) -> int:
-    """Write a record that one attempt at a time writes; returns the version at which it stands now.
+    """Write a record that one attempt at a time writes; return its new version.
 
     Args:
-        store: where it is.
-        path: of the record.
-        value: of the record.
-        version: at which it was read; None where there was none.
+        store: store with the record.
+        path: path of the record.
+        value: new value.
+        version: version that was read; None if there was no record.
 
     Raises:
-        StoreContention: another attempt has written it, before or right after.
+        StoreContention: another attempt has written the record, just before or after.
     """
     try:
         if version is None:
@@ -179,15 +179,15 @@ def write_alone(store: CasStore, path: str, value: bytes, version: int | None) -
 
 
 def remove_tree(store: CasReader, path: str, delete: Callable[[str, int], None]) -> None:
-    """Remove a record with all beneath it; harmless where there is none.
+    """Remove a record with all records beneath it; do nothing if it does not exist.
 
     Args:
-        store: where it is.
-        path: of the record.
-        delete: deletes one record at a version, behind the fence of whoever is in charge.
+        store: store with the record.
+        path: path of the record.
+        delete: deletes one record at a version, after the check of the fence.
 
     Raises:
-        VersionConflict: somebody writes there meanwhile.
+        VersionConflict: another client writes there during the removal.
     """
     for name in store.children(path):
         remove_tree(store, f"{path}/{name}", delete)
@@ -196,14 +196,14 @@ def remove_tree(store: CasReader, path: str, delete: Callable[[str, int], None])
 
 
 def retry_each(keys: Sequence[KeyT], change: Callable[[Sequence[KeyT]], Sequence[KeyT]]) -> list[KeyT]:
-    """The loop of `retry` for many records at once.
+    """Run the loop of `retry` for many records at once.
 
     Args:
         keys: the records.
-        change: reads and writes the records that it is given; returns those that somebody else wrote in between.
+        change: reads and writes the given records; returns those that another client wrote in between.
 
     Returns:
-        The records that others kept changing.
+        The records that other clients kept changing.
     """
     waiting = list(keys)
     for _ in range(TRIES):

@@ -25,7 +25,7 @@ class OxiaClient(Closeable):
         self._connection = OxiaConnection(url, timeout=timeout)
 
     def get(self, path: bytes) -> Record | None:
-        """The record, or None.
+        """Return the record, or None.
 
         Raises:
             StoreError: see clients.oxia.connection.
@@ -95,7 +95,7 @@ class OxiaClient(Closeable):
     def _check(self, verb: str, path: bytes, status: pb.Status, expected: int | None) -> None:
         name = path.decode(errors="backslashreplace")
         if status == pb.UNEXPECTED_VERSION_ID:
-            text = f"{name} in {self.url} does not have version {expected}; somebody else changed it"
+            text = f"{name} in {self.url} does not have version {expected}; another client changed it"
             raise VersionConflict(text, server=str(self.url), path=path)
         if status != pb.OK:
             text = f"{self.url} refused to {verb} {name}: {pb.Status.Name(status)}"

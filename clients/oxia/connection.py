@@ -67,7 +67,7 @@ class Shard(NamedTuple):
 
 
 def key_hash(key: bytes) -> int:
-    """What Oxia routes a key by: the low 32 bits of its XXH3."""
+    """Return what Oxia routes a key by: the low 32 bits of its XXH3."""
     return xxhash.xxh3_64_intdigest(key) & 0xFFFFFFFF
 
 
@@ -79,7 +79,7 @@ def shards_of(url: StoreUrl, layout: pb.ShardAssignments) -> tuple[Shard, ...]:
     if found.shard_key_router != pb.XXHASH3:
         raise StoreUnsupported(f"{url} routes keys by rule {found.shard_key_router}; only XXHASH3 is known")
     shards = sorted((_shard(url, assignment) for assignment in found.assignments), key=lambda shard: shard.low)
-    # A gap would be keys that nobody takes, an overlap records that are found twice.
+    # A gap would be keys without a shard, an overlap records that are read twice.
     expected = 0
     for shard in shards:
         if shard.low != expected:
@@ -119,14 +119,14 @@ class OxiaConnection(Closeable):
         return shards_of(self.url, self.assignments(SERVICE))
 
     def shard_of(self, key: bytes) -> int:
-        """The shard where a record without partition key lies."""
+        """Return the shard where a record without partition key lies."""
         shards = self.shards
         if len(shards) == 1:
             return shards[0].id
         return shards[bisect_right(self._lows, key_hash(key)) - 1].id
 
     def assignments(self, service: str) -> pb.ShardAssignments:
-        """The layout of the namespace as one of the service's names gives it (`SERVICE` or `SERVICE_V1`).
+        """Return the layout of the namespace as one of the service's names gives it (`SERVICE` or `SERVICE_V1`).
 
         Raises:
             StoreUnreachable: the server does not answer.
@@ -208,7 +208,7 @@ class OxiaConnection(Closeable):
         return method(requests, timeout=lifetime, metadata=(("namespace", self.url.root), ("shard-id", str(shard))))
 
     def leader(self, shard: int) -> str:
-        """`host:port` of the shard's leader."""
+        """Return `host:port` of the shard's leader."""
         for candidate in self.shards:
             if candidate.id == shard:
                 return candidate.address
@@ -217,7 +217,7 @@ class OxiaConnection(Closeable):
         )
 
     def error(self, error: grpc.RpcError, address: str) -> StoreError:
-        """The typed error for a failed call to `address`."""
+        """Return the typed error for a failed call to `address`."""
         failed = cast("grpc.Call", error)
         code, details = failed.code(), cast("str | None", failed.details()) or ""
         text = f"Oxia at {address}: {details} ({code.name})"
@@ -240,7 +240,7 @@ class OxiaConnection(Closeable):
         return StoreProtocolError(text, server=address)
 
     def _first_error(self, error: grpc.RpcError, address: str) -> StoreError:
-        """The typed error for a failure of the first call, which may have gone to a wrong address."""
+        """Return the typed error for a failure of the first call, which may have gone to a wrong address."""
         typed = self.error(error, address)
         if not isinstance(typed, StoreUnreachable):
             return typed
@@ -260,7 +260,7 @@ class OxiaConnection(Closeable):
         return [shard.low for shard in self.shards]
 
     def _channel(self, address: str) -> grpc.Channel:
-        """The one place where channels are made."""
+        """Return the one place where channels are made."""
         with self._lock:
             if address not in self._channels:
                 self._channels[address] = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
@@ -268,7 +268,7 @@ class OxiaConnection(Closeable):
 
 
 class _SilenceWatch:
-    """Cancels a stream that stays silent too long while somebody waits for it: gRPC has no deadline for a gap."""
+    """Cancels a stream that stays silent too long while a caller waits for it: gRPC has no deadline for a gap."""
 
     def __init__(self, call: Call[Message], timeout: float) -> None:
         self.tripped = False

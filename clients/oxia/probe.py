@@ -24,7 +24,7 @@ def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
         StoreError: the server cannot be used for another reason.
     """
     top = COORDINATOR + b"/probe-" + secrets.token_hex(8).encode()
-    # Sorted by bytes alone, `a/grandchild` would lie among the children, behind `a-b`.
+    # Sorted by bytes alone, `a/grandchild` would lie among the children, after `a-b`.
     children = [top + b"/a", top + b"/a-b", top + b"/b"]
     scratch = [top, *children, top + b"/a/grandchild"]
     writer, reader = OxiaWriter(url, timeout=timeout), OxiaReader(url, timeout=timeout)
@@ -50,7 +50,7 @@ def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
 
 
 def speaks_v1(url: StoreUrl, *, timeout: float = 10) -> bool:
-    """Whether the server knows the service's newer name, without writing anything.
+    """Return whether the server knows the service's newer name, without writing anything.
 
     Servers that ignore version overrides do not know it (0.14.0). A yes is a sign, the proof is `probe_target`.
 

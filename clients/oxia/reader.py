@@ -61,7 +61,7 @@ class OxiaReader(Closeable):
         return found
 
     def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
-        """All records of one partition, in the shard's order.
+        """Yield all records of one partition, in the shard's order.
 
         Raises:
             StoreUnreachable: connection lost, or the server fell silent.
@@ -74,7 +74,7 @@ class OxiaReader(Closeable):
             yield [record_of(record.key, record) for record in message.records if not record.key.startswith(INTERNAL)]
 
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
-        """The records of these paths, in their order; None where there is none.
+        """Return the records of these paths, in their order; None where there is none.
 
         Raises:
             StoreError: see clients.oxia.connection.
@@ -92,7 +92,7 @@ class OxiaReader(Closeable):
         return found
 
     def children(self, path: bytes) -> list[bytes]:
-        """Full paths of the direct children, sorted; `[]` if there is none.
+        """Return full paths of the direct children, sorted; `[]` if there is none.
 
         Raises:
             StoreError: see clients.oxia.connection.
@@ -107,7 +107,7 @@ class OxiaReader(Closeable):
         return sorted(key for key in keys if key != start)
 
     def children_of(self, paths: Sequence[bytes]) -> Iterator[bytes]:
-        """Full paths of the direct children of many nodes, in no order.
+        """Yield full paths of the direct children of many nodes, in no order.
 
         Raises:
             StoreError: see clients.oxia.connection.
@@ -125,7 +125,7 @@ class OxiaReader(Closeable):
                         yield key
 
     def misplaced(self, record: Record, shard: int) -> bool:
-        """Whether a record was found on another shard than the one that its key hashes to.
+        """Return whether a record was found on another shard than the one that its key hashes to.
 
         Such a record was written with a partition key, which Oxia does not give out: a copy without it lands elsewhere,
         and whoever knows the partition key does not find it.
@@ -147,7 +147,7 @@ class OxiaReader(Closeable):
             raise StoreProtocolError(f"{self.url} answered {answered} of {len(paths)} gets on shard {shard}")
 
     def _sample(self, shard: Shard) -> tuple[int, list[bytes]]:
-        """Number of keys in a shard, and every n-th of them, in the shard's order."""
+        """Return number of keys in a shard, and every n-th of them, in the shard's order."""
         count, stride, kept = 0, 1, list[bytes]()
         request = pb.ListRequest(shard=shard.id)
         for message in self._connection.stream(shard.id, "List", request, pb.ListResponse):
@@ -163,7 +163,7 @@ def _partition(shard: Shard, start: bytes, end: bytes) -> Partition:
 
 
 def record_of(path: bytes, found: pb.GetResponse) -> Record:
-    """The record that Oxia answered for a key."""
+    """Return the record that Oxia answered for a key."""
     version = found.version
     # A shard's first session has the id 0.
     owner = (version.session_id or 1) if version.HasField("session_id") else 0

@@ -1,6 +1,6 @@
-"""Deletes many records, each at the version id that was read, as long as nobody else has taken over.
+"""Deletes many records, each at the version id that was read, until another attempt takes over.
 
-A version id is no fence: a copied record has that of its source, and so the same one when it is copied again. The
+A version id is not a fence: a copied record has that of its source, and so the same one when it is copied again. The
 server checks one thing besides, that the session of an ephemeral put exists. So a record is made an ephemeral of a
 session of ours, and the end of the session deletes it. Whoever takes a claim over ends the sessions that others got
 under it; what these still send is then refused by the server.
@@ -65,7 +65,7 @@ class OxiaRemover(Closeable):
         create = pb.CreateSessionRequest(shard=shard, session_timeout_ms=_SESSION_MS, client_identity=_IDENTITY)
         session = connection.unary(shard, "CreateSession", create, pb.CreateSessionResponse).session_id
         try:
-            # Behind the creation: whoever takes the claim over from now on finds the session, and ends it.
+            # After the creation: an attempt that takes the claim over from now on finds the session, and ends it.
             self._guard()
             puts = [pb.PutRequest(key=path, session_id=session, expected_version_id=version) for path, version in seen]
             answers = connection.unary(shard, "Write", pb.WriteRequest(shard=shard, puts=puts), pb.WriteResponse).puts
@@ -90,7 +90,7 @@ def end_removers(url: StoreUrl, *, timeout: float = 10) -> None:
 
 
 def _sessions(connection: OxiaConnection, shard: int) -> Iterator[int]:
-    """The sessions of removers at a shard."""
+    """Yield the sessions of removers at a shard."""
     request = pb.ListRequest(
         shard=shard, start_inclusive=_SESSIONS, end_exclusive=_SESSIONS + b"/", include_internal_keys=True
     )

@@ -17,7 +17,7 @@ from clients.oxia.connection import Call, OxiaConnection
 from clients.store import ABSENT, Guard, Record
 from models.store_url import StoreUrl
 
-# Bytes that a request takes beside key and value: tags, lengths, versions.
+# Bytes of a request in addition to key and value: tags, lengths, versions.
 _OVERHEAD = 32
 # For so long an answer of the guard holds: each is a read of a store that services use.
 _GUARD_SECONDS = 1.0
@@ -64,10 +64,10 @@ class OxiaWriter(Closeable):
         self._shards: dict[int, _ShardWriter] = {}
 
     def put(self, record: Record, *, over: int | None) -> None:
-        """Write a persistent record over nothing (`ABSENT`: one that stands already stays as it is), a version, or any.
+        """Write a persistent record over nothing (`ABSENT`: an existing one stays as it is), a version, or any.
 
         Raises:
-            RecordNotWritable: the record is ephemeral, its path is no UTF-8, or its version is -1.
+            RecordNotWritable: the record is ephemeral, its path is not UTF-8, or its version is -1.
             StoreError: an earlier batch failed.
         """
         path, value, version, count, owner, _, _ = record
@@ -91,7 +91,7 @@ class OxiaWriter(Closeable):
     def flush(self) -> int:
         """Wait for every acknowledgement; returns how many records were written or deleted since the last flush.
 
-        Records that stood already (put over `ABSENT`) and deletes of absent ones are not counted.
+        Records that existed already (put over `ABSENT`) and deletes of absent ones are not counted.
 
         Raises:
             StoreConflict: a record had another version than the expected one.
@@ -164,7 +164,7 @@ class _ShardWriter:
             self._stream = self._open()
 
     def new_put(self, size: int) -> pb.PutRequest:
-        """An empty put at the end of the batch, for the caller to fill before the next call."""
+        """Return an empty put at the end of the batch, for the caller to fill before the next call."""
         # The server applies all puts of a request before its deletes.
         if self._size >= self._batch_bytes or self._batch.deletes:
             self.send()
@@ -204,7 +204,7 @@ class _ShardWriter:
 
     def _open(self) -> _Stream:
         """Open a stream; the lock is held."""
-        # Without a guard nobody else may come to write there.
+        # Without a guard no other attempt may write there.
         stream = _Stream(STREAM_SECONDS if self._guard else None)
         requests = self._requests(stream)
         stream.call = self._connection.write_stream(self._number, requests, lifetime=stream.lifetime)
@@ -269,7 +269,7 @@ class _ShardWriter:
         self._fail(self._refusal() or lost)
 
     def _refusal(self) -> StoreError | None:
-        """Return why the guard refuses by now: the stream of a process that was frozen has ended meanwhile."""
+        """Return why the guard refuses now: the stream of a frozen process has ended in the meantime."""
         try:
             if self._guard is not None:
                 self._guard()
@@ -284,7 +284,7 @@ class _ShardWriter:
             self._changed.notify_all()
 
     def _check(self, request: pb.WriteRequest, response: pb.WriteResponse) -> int:
-        """How many writes of the request were done; raises for the first that was refused."""
+        """Return how many writes of the request were done; raises for the first that was refused."""
         puts, deletes = request.puts, request.deletes
         if len(puts) != len(response.puts) or len(deletes) != len(response.deletes):
             raise StoreProtocolError(
@@ -295,7 +295,7 @@ class _ShardWriter:
         for index, answer in enumerate(response.puts):
             if answer.status:
                 put = puts[index]
-                # Refused over ABSENT because a record stands there: that is what was asked for, and no error.
+                # Refused over ABSENT because the record exists: that is the requested result, not an error.
                 if answer.status != pb.UNEXPECTED_VERSION_ID or put.expected_version_id != ABSENT:
                     raise self._refused("put", put.key, answer.status)
                 left += 1
@@ -326,4 +326,4 @@ def _not_writable(record: Record) -> RecordNotWritable:
         return RecordNotWritable(f"{path} is ephemeral (session {record.owner:#x}); its owner must create it again")
     if record.version == ABSENT:
         return RecordNotWritable(f"{path} has version -1, which Oxia reads as 'must not exist'; set its data once")
-    return RecordNotWritable(f"{path} is no UTF-8, so Oxia's clients could not read it; delete or rename it")
+    return RecordNotWritable(f"{path} is not UTF-8, so Oxia's clients could not read it; delete or rename it")

@@ -231,7 +231,7 @@ def test_an_end_that_cannot_be_told(cluster: Cluster) -> None:
     bad = ledger.bodies[-1] + b"?"
     for bookie_id in (ONE, TWO, THREE):
         cluster.put(ledger, 199, bad, bookie_id)
-    with pytest.raises(LedgerUnreadable, match=r"whether entry 199 .* cannot be told"):
+    with pytest.raises(LedgerUnreadable, match=r"whether entry 199 .* is unknown"):
         recovered(cluster, ledger)
     assert cluster.record(ledger).metadata.state is LedgerState.IN_RECOVERY
 

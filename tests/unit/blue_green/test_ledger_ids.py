@@ -6,7 +6,7 @@ import pytest
 
 from activities.blue_green.checks.client_versions import is_of_cpp
 from activities.blue_green.provisioning.ledger_ids import LedgerIds
-from clients.bookkeeper.idgen import standing_of
+from clients.bookkeeper.idgen import generator_state
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from clients.bookkeeper.idgen import standing_of
 def test_generator_stands(short: int, highs: dict[str, int] | None, next_id: int) -> None:
     """The next id comes from the highest of the upper halves, and from the one after it where that is used up."""
     names = None if highs is None else list(highs)
-    assert standing_of(short, names, lambda name: (highs or {})[name]).next_id == next_id
+    assert generator_state(short, names, lambda name: (highs or {})[name]).next_id == next_id
 
 
 @pytest.mark.parametrize(

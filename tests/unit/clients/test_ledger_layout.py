@@ -47,7 +47,7 @@ def test_paths_differ(one: int, other: int) -> None:
 @pytest.mark.parametrize("number", [-1, 1 << 63])
 def test_ids_out_of_range(number: int) -> None:
     """What is no ledger id has no path."""
-    with pytest.raises(ValueError, match="no ledger id"):
+    with pytest.raises(ValueError, match="invalid ledger id"):
         ledger_path(number)
 
 
@@ -80,5 +80,5 @@ def test_upper_half() -> None:
     assert high_path(1) == "/idgen-long/HOB-0000000001"
     assert high_path(0x7FFF_FFFF) == "/idgen-long/HOB-2147483647"
     for refused in (0, -1, 1 << 31):
-        with pytest.raises(ValueError, match="no upper half"):
+        with pytest.raises(ValueError, match="not an upper half"):
             high_path(refused)

@@ -17,7 +17,7 @@ from models.store_url import parse_store_url
     [
         (Record(b"/a", b"", 0, 0, 0x1001, 0, 0), "/a is ephemeral (session 0x1001)"),
         (Record(b"/a", b"", -1, 0, 0, 0, 0), "/a has version -1"),
-        (Record(b"/a/\xff", b"", 0, 0, 0, 0, 0), "/a/\\xff is no UTF-8"),
+        (Record(b"/a/\xff", b"", 0, 0, 0, 0, 0), "/a/\\xff is not UTF-8"),
     ],
 )
 def test_records_that_oxia_cannot_hold_are_refused(record: Record, cause: str) -> None:
