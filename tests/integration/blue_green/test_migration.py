@@ -43,7 +43,7 @@ def test_dry_run_names_what_green_lacks(clusters: Clusters, environment: Environ
     assert report.outcome is Outcome.PLANNED, report.summary
     assert "2 namespaces with 8 topics" in report.summary
     assert report.figures["missing"] > 2
-    assert any("1 topics have a publish rate of their own" in note and topic in note for note in report.notes)
+    assert any("1 topics have their own publish rate" in note and topic in note for note in report.notes)
     shedders = [each.default("loadBalancerLoadSheddingStrategy") for each in (release, clusters.green_release)]
     differs = "loadBalancerLoadSheddingStrategy differs (blue: {}, green: {}); both are defaults".format(*shedders)
     assert any(differs in note for note in report.notes) is (shedders[0] != shedders[1])
@@ -142,7 +142,7 @@ def test_a_compacted_topic_is_a_question(clusters: Clusters, environment: Enviro
     run = environment.operator.start(_input(clusters, "table"))
     status = run.wait_until_it_waits_for(WaitKind.DECISION, phase="PRECHECK")
     assert status.waiting
-    assert "1 topics are compacted: the state that readers build of them stays on blue" in status.waiting.why
+    assert "1 topics are compacted: their compacted state stays on blue" in status.waiting.why
     run.signal(Verb.ROLLBACK)
     assert run.result().outcome is Outcome.ROLLED_BACK
 

@@ -108,7 +108,7 @@ def test_rolled_back_after_the_canary(clusters: Clusters, environment: Environme
         traffic.wait_for_more(10)
         report = environment.operator.run(clusters.input(**_fields("gate")), _LIMIT)
         assert report.outcome is Outcome.DONE, report
-        assert any("clients of gate/a are sent to green already" in note for note in report.notes)
+        assert any("clients of gate/a are redirected to green already" in note for note in report.notes)
         assert _flags(clusters, "gate/a", "gate/b") == [True, True]
         traffic.wait_for_more(10)
         traffic.verify()

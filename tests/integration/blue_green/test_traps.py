@@ -97,7 +97,7 @@ def test_a_subscription_that_green_deletes_is_a_fault(
         drained = steps.batch(drain.drain)
     assert drained.remaining == ()
     assert [item.path for item in drained.abandoned] == [str(topic)]
-    assert "deleted the subscription s before its consumers came" in drained.abandoned[0].reason
+    assert "deleted the subscription s before its consumers connected" in drained.abandoned[0].reason
 
 
 def test_idle_subscription_is_waited_for(clusters: Clusters, steps: Steps) -> None:

@@ -94,14 +94,14 @@ def test_a_client_that_comes_to_green_amid_the_rollback(clusters: Clusters) -> N
     (topic,) = make_namespace(clusters, namespace, "topic")
     steps = _moved(clusters, namespace, unterminate=True)
     with ExitStack() as opened, pytest.MonkeyPatch.context() as patch:
-        clear: Any = vars(undo)["_clear"]
+        clear: Any = vars(undo)["_clear_flag"]
 
         def clear_then_come(*arguments: Any) -> None:
             clear(*arguments)
             client = opened.enter_context(closing(quiet_client(clusters.green.broker_url)))
             client.create_producer(str(topic))
 
-        patch.setattr(undo, "_clear", clear_then_come)
+        patch.setattr(undo, "_clear_flag", clear_then_come)
         undone = steps.batch(undo.undo)
     assert not undone.undone
     assert "have clients or messages on green already" in undone.why
