@@ -6,13 +6,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.prose.problem import Problem
 
 _HERE = Path(__file__).parent
 _DICTIONARY = _HERE / "banned_words.txt"
-_FIRST_CHECKED = "Check for banned idioms, docstrings and names"
+_FIRST_CHECKED = "Check the idioms of commit messages"
 """Subject of the commit since which messages are checked: earlier ones cannot be changed."""
 _SUFFIXES = {".py", ".md", ".toml", ".proto", ".yaml", ".yml", ".cfg", ".sh"}
 _NOT_OURS = re.compile(r"_pb2\.pyi?$|^tests/histories/|^tests/prose/|\.lock$")
@@ -38,8 +40,10 @@ def tracked(paths: Sequence[str]) -> list[Path]:
 
 def in_files(paths: Sequence[Path]) -> Iterator[Problem]:
     """Yield the banned idioms of files."""
-    if paths:
-        yield from _reported(_codespell(*(str(path) for path in paths)), None)
+    for line in _codespell(paths).splitlines() if paths else ():
+        if match := _REPORT.match(line):
+            text = f"{match['word']!r}; write: {match['instead']}"
+            yield Problem(Path(match["path"].removeprefix("./")), int(match["line"]), "idiom", text)
 
 
 def in_commits() -> Iterator[Problem]:
@@ -47,34 +51,31 @@ def in_commits() -> Iterator[Problem]:
     log = subprocess.run(
         ["git", "log", "--format=%h%x00%s%n%b%x01"], capture_output=True, text=True, check=False, timeout=60
     )
-    for commit in log.stdout.split("\x01"):
-        name, _, message = commit.strip().partition("\x00")
-        if not message or message.startswith(_FIRST_CHECKED):
-            return
-        yield from _reported(_codespell("-", text=message), Path(f"commit {name}"))
+    with TemporaryDirectory() as folder:
+        # A file for each message: of standard input codespell prints another form, without the name of a commit.
+        files: list[Path] = []
+        for commit in log.stdout.split("\x01"):
+            name, _, message = commit.strip().partition("\x00")
+            if not message or message.startswith(_FIRST_CHECKED):
+                break
+            files.append(Path(folder, name))
+            files[-1].write_text(message)
+        for problem in in_files(files):
+            yield replace(problem, path=Path(f"commit {problem.path.name}"))
 
 
-def _codespell(*arguments: str, text: str | None = None) -> str:
-    """Return what codespell prints; a line for each word, or for text two: the text, and the word."""
+def _codespell(paths: Sequence[Path]) -> str:
+    """Return what codespell prints: a line for each word."""
     command = [sys.executable, "-m", "codespell_lib", "--regex", _pattern()]
     command += ["--dictionary", str(_DICTIONARY), "--ignore-regex", _USUAL, "--disable-colors", "--quiet-level", "35"]
-    result = subprocess.run(
-        [*command, *arguments], input=text, capture_output=True, text=True, check=False, timeout=120
-    )
+    result = subprocess.run([*command, *map(str, paths)], capture_output=True, text=True, check=False, timeout=120)
     if result.returncode not in (0, 65):
         raise RuntimeError(f"codespell failed with exit code {result.returncode}: {result.stderr}")
     return result.stdout
 
 
 def _pattern() -> str:
-    """Return the expression for a word, together with the one after it where the dictionary has such a pair."""
+    """Return the expression for the pairs of words in the dictionary, else for a single word."""
     words = [line.partition("->")[0] for line in _DICTIONARY.read_text().splitlines()]
-    seconds = sorted({word for pair in words for word in re.split(r"[ _-]", pair)[1:]})
-    return rf"[A-Za-z]+(?:[ _-](?:{'|'.join(seconds)})(?![A-Za-z]))?"
-
-
-def _reported(output: str, name: Path | None) -> Iterator[Problem]:
-    for line in output.splitlines():
-        if match := _REPORT.match(line):
-            path = name or Path(match["path"].removeprefix("./"))
-            yield Problem(path, int(match["line"]), "idiom", f"{match['word']!r}; write: {match['instead']}")
+    pairs = "|".join(re.escape(word) for word in words if not word.isalpha())
+    return rf"(?i:(?<![a-z])(?:{pairs})(?![a-z])|[a-z]+)"

@@ -123,7 +123,7 @@ def _final_copy(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
 def repeat_final_copy(
     task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, new_subscriptions: bool
 ) -> FinalCopy | None:
-    """Return right before the flag: also copy what came behind the copies since `final_copy`; None if nothing did.
+    """Copy the messages that came since `final_copy`, right before the flag; return None if none came.
 
     A producer that connects while writes are quiet gets one message through, and so does each at the next turn of the
     limit, which comes if `final_copy` took long or a worker died in it.
