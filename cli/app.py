@@ -61,7 +61,7 @@ app.command("worker", rich_help_panel=_PROCESSES)(worker_command)
 app.command("gateway", rich_help_panel=_PROCESSES)(gateway_command)
 app.add_typer(doctor_app(), name="doctor", rich_help_panel=_PROCESSES)
 app.add_typer(features_app(), name="features", rich_help_panel=_PROCESSES)
-app.add_typer(topic_app(), name="topic", rich_help_panel=_TOPICS)
+app.add_typer(topic_app(), name="topic-controller", rich_help_panel=_TOPICS)
 # Commands of other installed distributions; each takes its `typer.Context` and parses the remaining arguments itself.
 for _point in entry_points(group="pulsar_migrate.commands"):
     app.command(

@@ -1,4 +1,4 @@
-"""Commands of the bookie cluster switch: copy speed, read mode, and the old cluster."""
+"""Commands of the bookie cluster migration: copy speed, read mode, and the old cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def concurrency_command(
     batches: Annotated[str, typer.Argument(metavar="BATCHES", help="Number of batches of ledgers to copy at once.")],
     output: Output = Form.TEXT,
 ) -> None:
-    """Set how many batches of ledgers a running bookie cluster switch copies at once."""
+    """Set how many batches of ledgers a running bookie cluster migration copies at once."""
     taken = send_update(workflow_id, "set_concurrency", checked(Concurrency, {"batches": batches}), Concurrency)
     answer(output, [f"concurrency: {taken.batches} batches"], taken)
 
@@ -47,13 +47,13 @@ def close_client_command(
     answer(output, [f"brokers closed their client of {taken.cluster}"], taken)
 
 
-def go_back_without_target_command(
+def rollback_without_target_command(
     workflow_id: WorkflowId,
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the lost target cluster.")],
     output: Output = Form.TEXT,
 ) -> None:
     """Continue a rollback that waits for a lost target without it; data that only the target has is lost."""
-    taken = send_update(workflow_id, "go_back_without_target", checked(TargetLoss, {"cluster": cluster}), TargetLoss)
+    taken = send_update(workflow_id, "rollback_without_target", checked(TargetLoss, {"cluster": cluster}), TargetLoss)
     answer(output, [f"the rollback continues without {taken.cluster}"], taken)
 
 
@@ -70,7 +70,7 @@ def clean_up_command(
     ] = False,
     output: Output = Form.TEXT,
 ) -> None:
-    """End the window of a bookie cluster switch and delete the old cluster's ledgers, or list them."""
+    """End the window of a bookie cluster migration and delete the old cluster's ledgers, or list them."""
     typed = {"src_cluster": src_cluster, "max_deletions": max_deletions, "dry_run": dry_run, "force": force}
     targets = send_update(workflow_id, "clean_up", checked(CleanupOrder, typed), CleanupTargets)
     answer(output, _lines(targets, "would be deleted" if dry_run else "will be deleted"), targets)
@@ -108,6 +108,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "cleanup-targets": cleanup_targets_command,
     "clean-up": clean_up_command,
     "close-client": close_client_command,
-    "go-back-without-target": go_back_without_target_command,
+    "rollback-without-target": rollback_without_target_command,
 }
 """Commands of this migration only, by name."""

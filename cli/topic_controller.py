@@ -1,4 +1,4 @@
-"""`pulsar-migrate topic`: commands for the controller of a scalable topic."""
+"""`pulsar-migrate topic-controller`: commands for the controller of a scalable topic."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def list_command(cluster: Cluster = "", output: Output = Form.TEXT) -> None:
     """List the topics with a running controller; with `--cluster`, those of one cluster."""
 
     async def work(client: Client) -> list[dict[str, str]]:
-        running = "WorkflowType = 'ScalableTopicController' AND ExecutionStatus = 'Running'"
+        running = "WorkflowType = 'TopicController' AND ExecutionStatus = 'Running'"
         return [
             {
                 "cluster": named[0],
@@ -282,7 +282,7 @@ def _id(topic: str, cluster: str) -> str:
         cluster = named[0]
     if not cluster:
         cause = f"the cluster of {topic} is missing; several clusters may have a topic of this name."
-        cure = "give --cluster NAME, or set PULSAR_MIGRATE_CLUSTER; pulsar-migrate topic list shows both"
+        cure = "give --cluster NAME, or set PULSAR_MIGRATE_CLUSTER; pulsar-migrate topic-controller list shows both"
         raise CommandFailed(ExitCode.USAGE, cause, cure)
     try:
         return controller_id(TypeAdapter[str](ClusterName).validate_python(cluster), topic)
@@ -296,7 +296,7 @@ def _id(topic: str, cluster: str) -> str:
 
 
 def _status_of(workflow_id: str) -> str:
-    return f"pulsar-migrate topic status {workflow_id}"
+    return f"pulsar-migrate topic-controller status {workflow_id}"
 
 
 def status_lines(status: ControllerStatus) -> list[str]:

@@ -11,7 +11,7 @@ from worker.catalog import KINDS
 
 _DEMOS = {
     **{kind.package.replace("_", "-"): kind.demo for kind in KINDS.values()},
-    "scalable-controller": "demos.topic_controller",
+    "topic-controller": "demos.topic_controller",
 }
 
 

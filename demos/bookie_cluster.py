@@ -47,7 +47,7 @@ HISTORY = 300
 
 def demo() -> int:
     """Run the demo from start to end and verify it; return the exit code."""
-    stage = Stage(SPEC, "BookieClusterSwitch", f"{KIND}/{CLUSTER}", _broker_control)
+    stage = Stage(SPEC, "BookieClusterMigration", f"{KIND}/{CLUSTER}", _broker_control)
     stage.start_servers()
     stack = stage.stack
     admin = StackAdmin(stack.admin_urls[0])

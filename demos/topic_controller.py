@@ -1,6 +1,6 @@
 """Let a topic scale under its clients on this machine, with a controller that is a workflow, and verify the outcome.
 
-`make demo-scalable-controller` starts a cluster, a Temporal server, a worker and the REST gateway, starts the
+`make demo-topic-controller` starts a cluster, a Temporal server, a worker and the REST gateway, starts the
 controller of a topic through the `temporal` CLI, and splits and merges its segments while a Python producer and Python
 consumers continue. A worker is killed during a split, and another one carries it to its end. All is checked, and left
 running. The exit code is 0 only if every check held. With `down` (`make demo-down`) it ends them.
@@ -44,7 +44,7 @@ LIMIT = 60.0
 
 def demo() -> int:
     """Run the demo from start to end and verify it; return the exit code."""
-    stage = Stage(SPEC, "ScalableTopicController", controller_id(CLUSTER, TOPIC))
+    stage = Stage(SPEC, "TopicController", controller_id(CLUSTER, TOPIC))
     stage.start_servers()
     with PulsarAdmin.open(AdminAccess(timeout=30), stage.stack.admin_urls) as admin:
         create_namespace(admin, CLUSTER, NAMESPACE, [])

@@ -185,7 +185,7 @@ migration after 90 s, `start --wait` ends with 7. The migration stays started, a
 """
 _UNUSABLE = """\
 A check that cannot read what it needs has a code of two parts, for example `SOURCE_UNREACHABLE`.
-A bookie cluster switch uses the second part alone, except for `CENSUS_…`.
+A bookie cluster migration uses the second part alone, except for `CENSUS_…`.
 """
 _DEFECT_CODES = """\
 These [known defects](known_defects.md) can lose data during the migration. The code is `DEFECT_` and the id.

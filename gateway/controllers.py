@@ -40,7 +40,7 @@ from temporal.client import start_workflow
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
 
-_WORKFLOW = "ScalableTopicController"
+_WORKFLOW = "TopicController"
 _ANSWER = timedelta(seconds=5)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 # Runs whose cluster is known, and those whose input is read at a time.

@@ -108,7 +108,7 @@ class Behaviour(Enum):
         "A `metadata-store:` address may have a query, which configures the client of the store.",
         ("5.0.0", "4.2.4"),
         "#26067, #26150",
-        ("metadata-store", "bookie-cluster-switch"),
+        ("metadata-store", "bookie-cluster"),
     )
     SESSION_CANARY = (
         "Each client of an Oxia store holds an ephemeral record `.pulsar-oxia-session-canary-…`.",
@@ -150,13 +150,13 @@ class Behaviour(Enum):
         "Ledgers of a topic have properties; other brokers take them for unknown fields.",
         ("5.0.0", "4.2.0"),
         "PIP-404",
-        ("bookie-cluster-switch",),
+        ("bookie-cluster",),
     )
     BATCH_READS = (
         "Brokers read entries from bookies in batches, unless `managedLedgerBatchReadEnabled` is false.",
         ("5.0.0",),
         "#25280",
-        ("bookie-cluster-switch",),
+        ("bookie-cluster",),
     )
 
 

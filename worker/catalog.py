@@ -32,7 +32,7 @@ from models.scalable_topic import phases as scalable_topic_phases
 from models.scalable_topic.input import KIND as SCALABLE_TOPIC
 from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.namespace_input import KIND as SCALABLE_NAMESPACE
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 from models.scalable_topic.operation_input import KIND as SCALABLE_OPERATION
 from models.scalable_topic.operation_input import ScalableOperationInput
 from models.scalable_topic.operation_state import OperationState
@@ -127,9 +127,9 @@ _ALL: tuple[Kind[Any], ...] = (
     Kind(
         package="bookie_cluster",
         name=BOOKIE_CLUSTER,
-        workflow="BookieClusterSwitch",
+        workflow="BookieClusterMigration",
         input=BookieClusterInput,
-        workflows=("workflows.bookie_cluster.workflow:BookieClusterSwitch",),
+        workflows=("workflows.bookie_cluster.workflow:BookieClusterMigration",),
         state=BookieClusterState,
         phases=bookie_cluster_phases.Phase,
     ),
@@ -157,9 +157,9 @@ _ALL: tuple[Kind[Any], ...] = (
     Kind(
         package="scalable_topic",
         name=SCALABLE_NAMESPACE,
-        workflow="NamespaceScalableMigration",
-        input=NamespaceScalableInput,
-        workflows=("workflows.scalable_topic.namespace_workflow:NamespaceScalableMigration",),
+        workflow="ScalableNamespaceMigration",
+        input=ScalableNamespaceInput,
+        workflows=("workflows.scalable_topic.namespace_workflow:ScalableNamespaceMigration",),
         state=NamespaceState,
         phases=scalable_topic_phases.NamespacePhase,
         docs="scalable_namespace",
@@ -167,9 +167,9 @@ _ALL: tuple[Kind[Any], ...] = (
     Kind(
         package="scalable_topic",
         name=SCALABLE_OPERATION,
-        workflow="ScalableTopicOperation",
+        workflow="ScalableOperation",
         input=ScalableOperationInput,
-        workflows=("workflows.scalable_topic.operation_workflow:ScalableTopicOperation",),
+        workflows=("workflows.scalable_topic.operation_workflow:ScalableOperation",),
         state=OperationState,
         phases=scalable_topic_phases.OperationPhase,
         docs="scalable_operation",
@@ -184,9 +184,9 @@ ENTITIES = {
     TOPIC_CONTROLLER: Entity(
         package="topic_controller",
         name=TOPIC_CONTROLLER,
-        workflow="ScalableTopicController",
+        workflow="TopicController",
         input=ControllerInput,
-        workflows=("workflows.topic_controller.workflow:ScalableTopicController",),
+        workflows=("workflows.topic_controller.workflow:TopicController",),
         command="topic",
     ),
 }

@@ -1,1 +1,1 @@
-"""The steps of the bookie cluster switch (PIP-477)."""
+"""The steps of the bookie cluster migration (PIP-477)."""

@@ -1,4 +1,4 @@
-"""Context of the steps of a bookie cluster switch: its clusters, its registry, its claim."""
+"""Context of the steps of a bookie cluster migration: its clusters, its registry, its claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ledgers that a bookie cluster switch moves, and those that need no further check."""
+"""Ledgers that a bookie cluster migration moves, and those that need no further check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PRECHECK of the bookie cluster switch: all blockers in one answer, each with its cure; reads only."""
+"""PRECHECK of the bookie cluster migration: all blockers in one answer, each with its cure; reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress of one direction of a bookie cluster switch, kept next to its claim in the brokers' metadata store.
+"""Progress of one direction of a bookie cluster migration, kept next to its claim in the brokers' metadata store.
 
 `verified/<n>` lists ledgers that were copied or found in the target and compared in full, each with the zxid of the
 target's znode at that time: as long as it is the same, the ledger need not be compared again. A ledger that

@@ -38,7 +38,7 @@ from models.scalable_topic.claims import (
 from models.scalable_topic.input import KIND as TOPIC_KIND
 from models.scalable_topic.input import ClusterInput, ScalableTopicInput
 from models.scalable_topic.namespace_input import KIND as NAMESPACE_KIND
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 from models.store_url import StoreUrl
 
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
@@ -271,8 +271,8 @@ class TopicTask(ClusterTask[ScalableTopicInput]):
         return TopicName.parse(self.input.topic)
 
 
-class NamespaceTask(ClusterTask[NamespaceScalableInput]):
+class NamespaceTask(ClusterTask[ScalableNamespaceInput]):
     """One attempt's view of a migration of many topics."""
 
     kind = NAMESPACE_KIND
-    input_type = NamespaceScalableInput
+    input_type = ScalableNamespaceInput

@@ -14,7 +14,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import read_scalable
 from clients.stores import open_cas_reader
 from models.lifecycle.waves import Page, WaveItem
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 
 
 def selected(task: NamespaceTask) -> list[str]:
@@ -28,7 +28,7 @@ def selected(task: NamespaceTask) -> list[str]:
     return list(filter(None, kept))
 
 
-def in_order(input: NamespaceScalableInput, found: Iterable[str]) -> list[str]:
+def in_order(input: ScalableNamespaceInput, found: Iterable[str]) -> list[str]:
     """Return those topics that become scalable, by the order of their patterns and by name."""
     ranked = [(rank, topic) for topic in found if (rank := input.rank(topic)) is not None]
     return [topic for _, topic in sorted(ranked)]
@@ -47,7 +47,7 @@ def page(task: NamespaceTask, cursor: str, limit: int) -> Page:
 
 
 def page_of(
-    input: NamespaceScalableInput,
+    input: ScalableNamespaceInput,
     names: Sequence[str],
     cursor: str,
     limit: int,

@@ -136,12 +136,12 @@ class ControllerTask(ObserverTask):
         if state is RecordState.EMPTY:
             raise StoreConflict(
                 f"{self.name} has a record without a value at {self.name.scalable_path}: a broker of Pulsar 5 that "
-                "reported load has made it. Remove it with ScalableTopicOperation, operation clear_empty"
+                "reported load has made it. Remove it with ScalableOperation, operation clear_empty"
             )
         if state is not RecordState.ABSENT:
             raise StoreConflict(
                 f"{self.name} has a record at {self.name.scalable_path}: brokers of Pulsar 5 control it themselves. "
-                "Use ScalableTopicOperation (pulsar-migrate start scalable-operation) for it; or, if a client has made "
+                "Use ScalableOperation (pulsar-migrate start scalable-operation) for it; or, if a client has made "
                 f"it by looking up topic://{self.name.local_path} next to a topic of this controller, delete it: curl "
                 f"-X DELETE http://BROKER:8080/admin/v2/scalable/{self.name.local_path}"
             )

@@ -102,4 +102,4 @@ def _switch(stack: Stack, folder: Path) -> Report:
         "PULSAR_MIGRATE_BROKER_START_COMMAND": json.dumps([*dev, "start-brokers", "--folder", str(stack.folder)]),
     }
     with serving_worker(stack.temporal_address, folder, **settings):
-        return execute(stack.temporal_address, "BookieClusterSwitch", input)
+        return execute(stack.temporal_address, "BookieClusterMigration", input)

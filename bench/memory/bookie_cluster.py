@@ -1,4 +1,4 @@
-"""The steps of the bookie cluster switch that handle all ledgers, and the cluster that they are taken on."""
+"""The steps of the bookie cluster migration that handle all ledgers, and the cluster that they are taken on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our side: the workflow `NamespaceScalableMigration`, on a Temporal dev server with one worker."""
+"""Our side: the workflow `ScalableNamespaceMigration`, on a Temporal dev server with one worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from temporalio.client import Client
 from bench.lifecycle.measure import execute, serving_worker
 from bench.scalable_topic.results import TopicFlip
 from models.lifecycle.report import Report
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicFigures
 from pulsar_devstack.servers.stack import Stack
@@ -55,11 +55,11 @@ class Migrations:
             MigrationFailed: it failed.
         """
         input = self._input(namespace)
-        report = execute(self.stack.temporal_address, "NamespaceScalableMigration", input, _RUN_SECONDS)
+        report = execute(self.stack.temporal_address, "ScalableNamespaceMigration", input, _RUN_SECONDS)
         return asyncio.run(self._flips(input.workflow_id, topics)), report
 
-    def _input(self, namespace: str) -> NamespaceScalableInput:
-        return NamespaceScalableInput.model_validate(
+    def _input(self, namespace: str) -> ScalableNamespaceInput:
+        return ScalableNamespaceInput.model_validate(
             {
                 "cluster": self.cluster,
                 "metadata_url": self.stack.metadata_url,

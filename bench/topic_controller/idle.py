@@ -129,7 +129,7 @@ class Topics:
 
     async def _lead(self, number: int) -> None:
         given = self._input(number)
-        await self._client.start_workflow("ScalableTopicController", given, id=given.workflow_id, task_queue=TASK_QUEUE)
+        await self._client.start_workflow("TopicController", given, id=given.workflow_id, task_queue=TASK_QUEUE)
         await _until(lambda: self._handle(number).query("layout"))
 
     async def _join(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Input of the bookie cluster switch (PIP-477)."""
+"""Input of the bookie cluster migration (PIP-477)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
 from models.store_url import StoreUrl, parse_store_url, require_scheme
 
-KIND = "bookie-cluster-switch"
+KIND = "bookie-cluster"
 
 
 def _zookeeper(text: str) -> str:
@@ -103,7 +103,7 @@ class Ends(NamedTuple):
 
 
 class BookieClusterInput(MigrationInput):
-    """Input of `BookieClusterSwitch`.
+    """Input of `BookieClusterMigration`.
 
     Attributes:
         metadata_url: the brokers' metadata store, `zk:host:port[,...][/chroot]`.

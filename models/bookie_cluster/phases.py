@@ -1,4 +1,4 @@
-"""Phases of the bookie cluster switch (PIP-477)."""
+"""Phases of the bookie cluster migration (PIP-477)."""
 
 from __future__ import annotations
 

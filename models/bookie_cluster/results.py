@@ -1,4 +1,4 @@
-"""Results of the activities of the bookie cluster switch."""
+"""Results of the activities of the bookie cluster migration."""
 
 from __future__ import annotations
 

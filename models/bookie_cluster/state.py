@@ -1,4 +1,4 @@
-"""Facts, figures, certificate and state of the bookie cluster switch."""
+"""Facts, figures, certificate and state of the bookie cluster migration."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class BookieClusterCertificate(Figures):
 
 
 class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures, BookieClusterCertificate]):
-    """The state of one bookie cluster switch.
+    """The state of one bookie cluster migration.
 
     Attributes:
         pace: how fast ledgers are copied.

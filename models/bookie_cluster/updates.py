@@ -1,4 +1,4 @@
-"""Arguments of updates of a running bookie cluster switch."""
+"""Arguments of updates of a running bookie cluster migration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ReadModeChange(Frozen):
 
 
 class TargetLoss(Frozen):
-    """Argument of the update `go_back_without_target`: the target, which is lost with all that only it has."""
+    """Argument of the update `rollback_without_target`: the target, which is lost with all that only it has."""
 
     cluster: str
 

@@ -22,7 +22,7 @@ PAGE: Final = "docs/coverage.md"
 """The page that is generated from the table."""
 UNKNOWN_FEATURE: Final = "UNKNOWN_FEATURE"
 """Code of the blocker for what the table does not know."""
-COLUMNS: Final = ("metadata-store", "bookie-cluster-switch", "blue-green", "scalable-topic", "topic-controller")
+COLUMNS: Final = ("metadata-store", "bookie-cluster", "blue-green", "scalable-topic", "topic-controller")
 """The kinds that have a column."""
 
 _SHARED: Final = {"scalable-namespace": "scalable-topic", "scalable-operation": "scalable-topic"}

@@ -17,8 +17,8 @@ KIND = "scalable-namespace"
 TopicPattern = Annotated[str, Field(pattern=r"^[^/]+/[^/]+/.+$")]
 
 
-class NamespaceScalableInput(TopicOptions):
-    """Input of `NamespaceScalableMigration`.
+class ScalableNamespaceInput(TopicOptions):
+    """Input of `ScalableNamespaceMigration`.
 
     Attributes:
         hold_before_cutover: wait for `proceed` before the first topic becomes scalable.

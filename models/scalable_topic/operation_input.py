@@ -71,7 +71,7 @@ TopicOrPattern = Annotated[str, AfterValidator(local_name)]
 
 
 class ScalableOperationInput(ClusterInput):
-    """Input of `ScalableTopicOperation`.
+    """Input of `ScalableOperation`.
 
     Attributes:
         hold_before_cutover: wait for `proceed` before the first topic.

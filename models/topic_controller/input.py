@@ -111,7 +111,7 @@ def claim_holder(topic: str) -> str:
 
 
 class ControllerInput(ClusterAccess, CoveredInput):
-    """Input of `ScalableTopicController`; accepted features are checked when the topic is created.
+    """Input of `TopicController`; accepted features are checked when the topic is created.
 
     Attributes:
         topic: the scalable topic; created if it does not exist.

@@ -171,7 +171,7 @@ class ScalableClient:
 
     def _require_native(self, name: TopicName) -> None:
         cure = (
-            f"start a controller for it (workflow ScalableTopicController, topic persistent://{name.path}),"
+            f"start a controller for it (workflow TopicController, topic persistent://{name.path}),"
             f" or on Pulsar 5 create it with PUT /admin/v2/scalable/{name.path}"
         )
         try:

@@ -1,4 +1,4 @@
-"""The bulk jobs of the bookie cluster switch: copy ledgers, and compare them."""
+"""The bulk jobs of the bookie cluster migration: copy ledgers, and compare them."""
 
 from __future__ import annotations
 

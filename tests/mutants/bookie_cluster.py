@@ -1,4 +1,4 @@
-"""Mutants of the bookie cluster switch: the registry, the tail, executors, the order of the steps, and the cleanup."""
+"""Mutants of the bookie cluster migration: registry, tail, executors, order of the steps, and cleanup."""
 
 from __future__ import annotations
 

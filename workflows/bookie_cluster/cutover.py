@@ -1,4 +1,4 @@
-"""Base of both routings of the bookie cluster switch: each routing is a `Cutover` of its own, there and back."""
+"""Base of both routings of the bookie cluster migration: each routing is a `Cutover` of its own, there and back."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class RestartCutover(Cutover):
                 f"{target} cannot be read, from which is copied what only it has: "
                 f"{'; '.join(map(str, found.target_blockers))}"
             )
-            action += f", or give {target} up by the update go_back_without_target: what only it has is lost then"
+            action += f", or give {target} up by the update rollback_without_target: what only it has is lost then"
         action += f"; or proceed: {self._giving_up}"
         board, why = self.migration.board, "; ".join(causes)
         board.wait_for(WaitKind.BOOKIES, why, action=action, until=until, ends_on=_PROCEED)

@@ -1,4 +1,4 @@
-"""Policies of the phases of the bookie cluster switch: legal verbs, and the cost of a rollback."""
+"""Policies of the phases of the bookie cluster migration: legal verbs, and the cost of a rollback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from models.lifecycle.status import Undo
 
 WINDOW_OVER = (
     "the window is over: brokers use the target permanently. To move back, start another "
-    "BookieClusterSwitch with source and target swapped"
+    "BookieClusterMigration with source and target swapped"
 )
 
 _COMMON: dict[Phase, PhasePolicy] = {

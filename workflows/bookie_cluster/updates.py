@@ -118,10 +118,10 @@ class SwitchUpdates:
 
     # The rollback -----------------------------------------------------------------------------------------------------
 
-    async def go_back_without_target(self, loss: TargetLoss) -> TargetLoss:
+    async def rollback_without_target(self, loss: TargetLoss) -> TargetLoss:
         """Roll back without a target that cannot be read: copy nothing from it."""
         async with self._locked():
-            self.check_go_back_without_target(loss)
+            self.check_rollback_without_target(loss)
             call = Call(f"Is {loss.cluster} lost?", total=_LISTING)
             found = await self._migration.activities.ask(rollback.check_rollback, call)
             # mutant: bookie-cluster/gives-up-a-target-that-answers
@@ -130,12 +130,12 @@ class SwitchUpdates:
                     f"{loss.cluster} can be read, and all its bookies answer: the rollback copies what only it has"
                 )
             # The check took time, in which the rollback may have ended.
-            self.check_go_back_without_target(loss)
+            self.check_rollback_without_target(loss)
             self._state.without_target = True
             self._migration.board.note(f"🔴 the rollback does without {loss.cluster}: what only it has is given up")
         return loss
 
-    def check_go_back_without_target(self, loss: TargetLoss) -> None:
+    def check_rollback_without_target(self, loss: TargetLoss) -> None:
         """Refuse for another cluster, and where nothing is copied back."""
         own = self._input.target.name
         if loss.cluster != own:

@@ -42,7 +42,7 @@ _FIRST_WORD = timedelta(minutes=1)
 
 
 @workflow.defn
-class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
+class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
     """Switch a Pulsar cluster to another BookKeeper cluster (PIP-477)."""
 
     @workflow.init
@@ -298,14 +298,14 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         self.updates.check_close_client(closing)
 
     @workflow.update(description="A rollback waits for a target that is lost: give up what only that has.")
-    async def go_back_without_target(self, loss: TargetLoss) -> TargetLoss:
+    async def rollback_without_target(self, loss: TargetLoss) -> TargetLoss:
         """Roll back without a target that cannot be read: copy nothing from it."""
-        return await self.updates.go_back_without_target(loss)
+        return await self.updates.rollback_without_target(loss)
 
-    @go_back_without_target.validator
-    def check_go_back_without_target(self, loss: TargetLoss) -> None:
+    @rollback_without_target.validator
+    def check_rollback_without_target(self, loss: TargetLoss) -> None:
         """Refuse for another cluster, and where nothing is copied back."""
-        self.updates.check_go_back_without_target(loss)
+        self.updates.check_rollback_without_target(loss)
 
     @workflow.query(description="The ledgers of the old cluster that a cleanup would delete, as last listed.")
     def list_cleanup_targets(self) -> CleanupTargets | None:

@@ -16,7 +16,7 @@ from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, ProgressUnit
 from models.lifecycle.waves import WavesOutcome, WaveState
-from models.scalable_topic.namespace_input import KIND, NamespaceScalableInput
+from models.scalable_topic.namespace_input import KIND, ScalableNamespaceInput
 from models.scalable_topic.phases import NamespacePhase as Phase
 from models.scalable_topic.results import CleanedUp, Released, Survey
 from models.scalable_topic.state import NamespaceState
@@ -32,12 +32,12 @@ from workflows.scalable_topic.source import TopicSource
 
 
 @workflow.defn
-class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceState]):
+class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceState]):
     """Make the topics of namespaces scalable, in waves (PIP-475)."""
 
     @workflow.init
-    def __init__(self, input: NamespaceScalableInput | Continued) -> None:
-        input, state = read_start(NamespaceScalableInput, NamespaceState, input)
+    def __init__(self, input: ScalableNamespaceInput | Continued) -> None:
+        input, state = read_start(ScalableNamespaceInput, NamespaceState, input)
         fresh = NamespaceState(
             verbs=VerbState(policy=NAMESPACE_POLICIES[Phase.PRECHECK]), waves=WaveState.begin(input.waves)
         )
@@ -54,7 +54,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         self.window = GraceWindow(self, clean_up=self._clean_up, forget=self._forget)
 
     @workflow.run
-    async def run(self, input: NamespaceScalableInput | Continued) -> Report[Any, Any]:
+    async def run(self, input: ScalableNamespaceInput | Continued) -> Report[Any, Any]:
         """Run the migration; the report holds figures and certificate."""
         del input
         return await self.execute(self._migrate)

@@ -23,7 +23,7 @@ from workflows.scalable_topic.policy import OPERATION_POLICIES
 
 
 @workflow.defn
-class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
+class ScalableOperation(Migration[ScalableOperationInput, OperationState]):
     """Run one operation on scalable topics of a cluster (PIP-468)."""
 
     @workflow.init

@@ -11,7 +11,7 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.waves import BatchResult, Page, failed_item
 from models.scalable_topic.input import ScalableTopicInput, TopicOptions
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 from models.scalable_topic.state import NamespaceState, TopicCertificate, TopicFigures
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
@@ -28,7 +28,7 @@ class TopicSource:
         migration: the migration; its activities list the topics, and its figures are updated.
     """
 
-    def __init__(self, migration: Migration[NamespaceScalableInput, NamespaceState]) -> None:
+    def __init__(self, migration: Migration[ScalableNamespaceInput, NamespaceState]) -> None:
         self._migration = migration
 
     async def next_items(self, cursor: str, limit: int) -> Page:

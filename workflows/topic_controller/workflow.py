@@ -59,7 +59,7 @@ from workflows.topic_controller.sessions import Sessions
 
 
 @workflow.defn
-class ScalableTopicController(OneInput):
+class TopicController(OneInput):
     """Control one scalable topic (PIP-468): its segments, their splits and merges, and its subscriptions."""
 
     @workflow.init

@@ -240,7 +240,7 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
             "COPY_NOT_ENDED",
             f"{topic.name} is the copy of a scalable topic, and {KEEPER} keeps its messages; nobody consumes that, and "
             "segments would keep theirs for it as well",
-            "end the copy first: operation end_copy of ScalableTopicOperation",
+            "end the copy first: operation end_copy of ScalableOperation",
         )
     if replicated := [one.name for one in durable if one.replicated]:
         findings.block(

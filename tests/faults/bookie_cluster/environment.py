@@ -1,4 +1,4 @@
-"""The cluster of a bookie cluster switch: its sides, its light dataset, its registry and ledgers from outside."""
+"""The cluster of a bookie cluster migration: its sides, its light dataset, its registry and ledgers from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One round of faults in a bookie cluster switch: traffic, the fault, and what must hold afterwards."""
+"""One round of faults in a bookie cluster migration: traffic, the fault, and what must hold afterwards."""
 
 from __future__ import annotations
 

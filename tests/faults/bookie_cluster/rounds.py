@@ -1,4 +1,4 @@
-"""Rounds of faults in the bookie cluster switch."""
+"""Rounds of faults in the bookie cluster migration."""
 
 from __future__ import annotations
 

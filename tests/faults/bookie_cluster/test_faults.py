@@ -1,4 +1,4 @@
-"""Kills, freezes, full disks and rude operators in the bookie cluster switch, at every boundary of its steps."""
+"""Kills, freezes, full disks and rude operators in the bookie cluster migration, at every boundary of its steps."""
 
 from __future__ import annotations
 

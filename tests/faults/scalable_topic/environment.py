@@ -12,7 +12,7 @@ from clients.pulsar.records.scalable_topics import RecordState, controller_of, r
 from clients.stores import Access, open_cas_reader
 from models.lifecycle.claim import CLAIM
 from models.scalable_topic.input import ScalableTopicInput
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 from models.segments.layout_check import layout_faults
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.server import Server
@@ -58,10 +58,10 @@ class ScalableCluster(SharedCluster):
         """Return the migration of a topic, with limits that end soon what cannot continue."""
         return ScalableTopicInput.model_validate({**self._common, "topic": topic, **more})
 
-    def many(self, namespace: str, **more: object) -> NamespaceScalableInput:
+    def many(self, namespace: str, **more: object) -> ScalableNamespaceInput:
         """Return the migration of all topics of a namespace, one after the other."""
         waves = {"canary": 0, "gate": "none", "parallelism": 1, "when_held": "stop", "error_budget": {"items": 3}}
-        return NamespaceScalableInput.model_validate(
+        return ScalableNamespaceInput.model_validate(
             {**self._common, "topics": [f"{namespace}/*"], "waves": waves, **more}
         )
 

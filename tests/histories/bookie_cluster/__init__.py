@@ -1,1 +1,1 @@
-"""The bookie cluster switch (PIP-477)."""
+"""The bookie cluster migration (PIP-477)."""

@@ -1,4 +1,4 @@
-"""The main paths of the bookie cluster switch, as saved histories."""
+"""The main paths of the bookie cluster migration, as saved histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the bookie cluster switch share: a Spark session for activities that are called without a worker."""
+"""What tests of the bookie cluster migration share: a Spark session for activities that are called without a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a bookie cluster switch by restart on real servers, one after the other, without workflows.
+"""The steps of a bookie cluster migration by restart on real servers, one after the other, without workflows.
 
 The tests share one cluster and run in their order: each starts where the one before left the cluster.
 """

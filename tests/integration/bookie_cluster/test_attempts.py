@@ -1,4 +1,4 @@
-"""Attempts at one step of a bookie cluster switch that run at once, on a real ZooKeeper."""
+"""Attempts at one step of a bookie cluster migration that run at once, on a real ZooKeeper."""
 
 from __future__ import annotations
 

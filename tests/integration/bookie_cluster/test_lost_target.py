@@ -45,8 +45,8 @@ def test_a_target_that_is_gone_for_good(make_stack: MakeStack, environment: Envi
             waiting = run.wait_until_it_waits_for(WaitKind.BOOKIES, LIMIT).waiting
             assert waiting is not None
             assert "b cannot be read" in waiting.why
-            assert "go_back_without_target" in waiting.action
-            run.update("go_back_without_target", TargetLoss(cluster="b"), TargetLoss)
+            assert "rollback_without_target" in waiting.action
+            run.update("rollback_without_target", TargetLoss(cluster="b"), TargetLoss)
             decision = run.wait_until_it_waits_for(WaitKind.DECISION, LIMIT)
             assert any("its data ledger is not in a" in item.reason for item in decision.failed_items[0].items)
             run.steer(Verb.PROCEED)

@@ -226,7 +226,7 @@ def test_p3_switch_leaves_positions_as_they_are(scene: Scene, environment: Envir
 
         target = scene.registry("switch-target")
         assert (target["target"], target["epoch"]) == (NEW, 1)
-        assert target["origin"].startswith("temporal:bookie-cluster-switch/stages/")
+        assert target["origin"].startswith("temporal:bookie-cluster/stages/")
         assert scene.statuses() == {OLD: "ACTIVE", NEW: "STANDBY"}
         assert scene.registry(NEW)["metadataServiceUri"] == scene.stack.second_bookkeeper_uri
         after = scene.held()

@@ -117,7 +117,7 @@ def inputs(stack: Stack) -> dict[str, MigrationInput]:
         "metadata-store": MetadataStoreInput.model_validate(
             {**plan, "source": stack.zk_url, "target": f"oxia://{elsewhere}"}
         ),
-        "bookie-cluster-switch": BookieClusterInput.model_validate(
+        "bookie-cluster": BookieClusterInput.model_validate(
             {**plan, "metadata_url": stack.zk_url, "source": bookies, "target": target, "routing": "restart"}
         ),
         "blue-green": BlueGreenInput.model_validate(
@@ -127,7 +127,7 @@ def inputs(stack: Stack) -> dict[str, MigrationInput]:
     }
 
 
-@pytest.mark.parametrize("kind", ["metadata-store", "bookie-cluster-switch", "blue-green", "scalable-topic"])
+@pytest.mark.parametrize("kind", ["metadata-store", "bookie-cluster", "blue-green", "scalable-topic"])
 @pytest.mark.usefixtures("clients")
 def test_each_dry_run_names_all_that_is_in_use(stack: Stack, environment: Environment, kind: str) -> None:
     """The dry run reports each feature with its outcome, and stops for those that it refuses or asks about."""
@@ -147,7 +147,7 @@ def test_each_dry_run_names_all_that_is_in_use(stack: Stack, environment: Enviro
 
 def test_what_is_accepted_is_repeated(stack: Stack, environment: Environment) -> None:
     """A decision that the operator accepts is not a blocker any more, and the report says that it was accepted."""
-    input = inputs(stack)["bookie-cluster-switch"]
+    input = inputs(stack)["bookie-cluster"]
     report: Report = environment.operator.run(input.model_copy(update={"accept": ("BOOKIE_AFFINITY",)}))
     assert "[BOOKIE_AFFINITY]" not in report.summary
     assert [use.feature for use in report.features if use.accepted] == ["BOOKIE_AFFINITY"]

@@ -153,7 +153,7 @@ def test_a_metadata_migration_is_refused_while_bookies_switch(stack: Stack, envi
         refused = environment.operator.refusal(plan)
         assert refused.type == FailureKind.PRECHECK_FAILED
         assert "[SOURCE_CLAIMED]" in refused.message
-        assert f"held by the migration 'bookie-cluster-switch/{CLUSTER}'" in refused.message
+        assert f"held by the migration 'bookie-cluster/{CLUSTER}'" in refused.message
     assert stores.read_oxia(stack.oxia_url, without_coordinator=False) == oxia == {}
     run.steer(Verb.ROLLBACK)
     assert run.result().outcome is Outcome.ROLLED_BACK
@@ -162,14 +162,14 @@ def test_a_metadata_migration_is_refused_while_bookies_switch(stack: Stack, envi
 
 def test_what_others_left_in_the_store_is_read(stack: Stack, environment: Environment) -> None:
     """A switch's claim of an older version, and a flag that Pulsar's own command moved, keep the other kind out."""
-    claim = {"workflow_id": "bookie-cluster-switch/old", "run_id": "r", "attempt": 3}
+    claim = {"workflow_id": "bookie-cluster/old", "run_id": "r", "attempt": 3}
     path = f"{REGISTRY}/orchestrator/x-to-y/claim"
     with stores.kazoo(stack.zk_url) as client:
         client.create(path, json.dumps(claim).encode(), makepath=True)
     for plan in (move(stack, dry_run=True), switch(stack, dry_run=True)):
         summary = environment.operator.run(plan).summary
         assert "[SWITCH_OPEN]" in summary
-        assert "x-to-y by bookie-cluster-switch/old" in summary
+        assert "x-to-y by bookie-cluster/old" in summary
     with stores.kazoo(stack.zk_url) as client:
         client.delete(f"{REGISTRY}/orchestrator/x-to-y", recursive=True)
 

@@ -13,7 +13,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import read_scalable, recorded_subscriptions
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.status import Outcome
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 from models.scalable_topic.state import NamespaceCertificate, NamespaceFigures
 from models.segments.layout_check import layout_faults
 from models.segments.repair import comes_from
@@ -26,7 +26,7 @@ PARTITIONS = (0, 3)
 SUBSCRIPTION = "all"
 
 
-def _input(stack: Stack, admin: PulsarAdmin, *topics: str, **more: object) -> NamespaceScalableInput:
+def _input(stack: Stack, admin: PulsarAdmin, *topics: str, **more: object) -> ScalableNamespaceInput:
     given: dict[str, object] = {
         "cluster": admin.brokers.runtime_configuration()["clusterName"],
         "metadata_url": stack.metadata_url,
@@ -34,7 +34,7 @@ def _input(stack: Stack, admin: PulsarAdmin, *topics: str, **more: object) -> Na
         "topics": topics,
         "hold_before_cutover": False,
     }
-    return NamespaceScalableInput.model_validate({**given, **more})
+    return ScalableNamespaceInput.model_validate({**given, **more})
 
 
 def _topics(admin: PulsarAdmin, namespace: str, count: int) -> list[TopicName]:

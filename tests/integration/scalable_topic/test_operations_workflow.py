@@ -201,7 +201,7 @@ def test_on_a_schedule(environment: Environment, stack: Stack, admin: PulsarAdmi
     admin.scalable_topics.create(name, 1)
     given = {"cluster": stack.state.spec.cluster, "metadata_url": stack.metadata_url, "admin_urls": stack.admin_urls}
     input = ScalableOperationInput.model_validate({**given, "topics": [str(name)], "operation": Operation.SPLIT})
-    action = ScheduleActionStartWorkflow("ScalableTopicOperation", input, id=input.workflow_id, task_queue=TASK_QUEUE)
+    action = ScheduleActionStartWorkflow("ScalableOperation", input, id=input.workflow_id, task_queue=TASK_QUEUE)
     operator = environment.operator
     schedule = operator.wait(
         operator.client.create_schedule("nightly", Schedule(action, ScheduleSpec()), trigger_immediately=True), 30

@@ -11,7 +11,7 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from models.lifecycle.status import Outcome
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 from pulsar_devstack.servers.provision import with_scalable_clients
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
@@ -85,8 +85,8 @@ def test_nothing_is_lost_doubled_or_late(
     assert watch.pruned_unread == 0
 
 
-def _input(stack: Stack, admin: PulsarAdmin) -> NamespaceScalableInput:
-    return NamespaceScalableInput.model_validate(
+def _input(stack: Stack, admin: PulsarAdmin) -> ScalableNamespaceInput:
+    return ScalableNamespaceInput.model_validate(
         {
             "cluster": admin.brokers.runtime_configuration()["clusterName"],
             "metadata_url": stack.metadata_url,

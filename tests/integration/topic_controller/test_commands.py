@@ -1,4 +1,4 @@
-"""`pulsar-migrate topic`, and `start topic-controller`, on real servers."""
+"""`pulsar-migrate topic-controller`, and `start topic-controller`, on real servers."""
 
 from __future__ import annotations
 
@@ -41,40 +41,42 @@ def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
     started = command("start", "topic-controller", "--input", json.dumps(plan), *words)
     workflow_id = controller_id(stack.state.spec.cluster, TOPIC)
     assert f"started {workflow_id} (run " in started
-    assert f"see pulsar-migrate topic status {workflow_id}" in started
-    assert "bill (STREAM) has a cursor" in command("topic", "subscribe", TOPIC, "bill")
-    assert "audit (QUEUE)" in command("topic", "subscribe", "public/default/commanded", "audit", "--kind", "QUEUE")
+    assert f"see pulsar-migrate topic-controller status {workflow_id}" in started
+    assert "bill (STREAM) has a cursor" in command("topic-controller", "subscribe", TOPIC, "bill")
+    assert "audit (QUEUE)" in command(
+        "topic-controller", "subscribe", "public/default/commanded", "audit", "--kind", "QUEUE"
+    )
 
-    assert command("topic", "split", TOPIC, "1") == "epoch 1: 2 (8000-bfff) and 3 (c000-ffff) instead of 1\n"
-    merged = LayoutChange.model_validate_json(command("topic", "merge", TOPIC, "2", "0", "-o", "json"))
+    assert command("topic-controller", "split", TOPIC, "1") == "epoch 1: 2 (8000-bfff) and 3 (c000-ffff) instead of 1\n"
+    merged = LayoutChange.model_validate_json(command("topic-controller", "merge", TOPIC, "2", "0", "-o", "json"))
     assert (merged.epoch, merged.sealed, [one.descriptor for one in merged.made]) == (2, (2, 0), ["0000-bfff-4"])
-    layout = SegmentLayout.model_validate_json(command("topic", "layout", workflow_id, "-o", "json"))
+    layout = SegmentLayout.model_validate_json(command("topic-controller", "layout", workflow_id, "-o", "json"))
     assert [one.descriptor for one in layout.active] == ["0000-bfff-4", "c000-ffff-3"]
-    lines = command("topic", "layout", TOPIC).splitlines()
+    lines = command("topic-controller", "layout", TOPIC).splitlines()
     assert lines[0] == "epoch 2"
     assert lines[2].split() == ["0", "0000-7fff", "sealed", "-", "4"]
-    assert "sessions outlive their connections by 90 s" in command("topic", "grace", TOPIC, "90s")
-    status = ControllerStatus.model_validate_json(command("topic", "status", TOPIC, "-o", "json"))
+    assert "sessions outlive their connections by 90 s" in command("topic-controller", "grace", TOPIC, "90s")
+    status = ControllerStatus.model_validate_json(command("topic-controller", "status", TOPIC, "-o", "json"))
     assert (status.epoch, status.changes, {*status.subscriptions}) == (2, 2, {"bill", "audit"})
-    assert "bill (STREAM)" in command("topic", "status", TOPIC)
-    report = TopicReport.model_validate_json(command("topic", "stats", TOPIC, "-o", "json"))
+    assert "bill (STREAM)" in command("topic-controller", "status", TOPIC)
+    report = TopicReport.model_validate_json(command("topic-controller", "stats", TOPIC, "-o", "json"))
     assert (report.epoch, report.subscriptions) == (2, {"audit": 0, "bill": 0})
-    assert "backlog of bill: 0 messages" in command("topic", "stats", TOPIC)
-    assert "bill has no consumers" in command("topic", "consumers", TOPIC, "bill")
+    assert "backlog of bill: 0 messages" in command("topic-controller", "stats", TOPIC)
+    assert "bill has no consumers" in command("topic-controller", "consumers", TOPIC, "bill")
     row = {"cluster": stack.state.spec.cluster, "topic": "public/default/commanded", "doing": "IDLE"}
-    assert row in _json(command("topic", "list", "-o", "json"))
+    assert row in _json(command("topic-controller", "list", "-o", "json"))
     _refusals(command, workflow_id)
     # All three were sealed a moment ago; nothing was ever in them.
-    pruned = PruneResult.model_validate_json(command("topic", "prune", TOPIC, "-o", "json"))
+    pruned = PruneResult.model_validate_json(command("topic-controller", "prune", TOPIC, "-o", "json"))
     assert {*pruned.removed} | {*pruned.retained} == {0, 1, 2}
-    assert command("topic", "auto-scale", TOPIC) == "off\n"
-    scaled = command("topic", "auto-scale", TOPIC, "--policy", '{"dryRun":true,"maxSegments":8}')
+    assert command("topic-controller", "auto-scale", TOPIC) == "off\n"
+    scaled = command("topic-controller", "auto-scale", TOPIC, "--policy", '{"dryRun":true,"maxSegments":8}')
     assert "last decision: nothing yet" in scaled
     assert ["maxSegments", "8"] in [line.split() for line in scaled.splitlines()]
-    assert command("topic", "auto-scale", TOPIC, "--policy", "off") == "off\n"
-    assert "audit is deleted" in command("topic", "unsubscribe", TOPIC, "audit")
-    assert "public/default/commanded is deleted" in command("topic", "delete", TOPIC, "--yes")
-    assert "commanded" not in command("topic", "list")
+    assert command("topic-controller", "auto-scale", TOPIC, "--policy", "off") == "off\n"
+    assert "audit is deleted" in command("topic-controller", "unsubscribe", TOPIC, "audit")
+    assert "public/default/commanded is deleted" in command("topic-controller", "delete", TOPIC, "--yes")
+    assert "commanded" not in command("topic-controller", "list")
 
 
 def test_an_input_is_checked(command: Command, stack: Stack) -> None:
@@ -104,19 +106,21 @@ def run_doctor(command: Command, stack: Stack) -> list[dict[str, Any]]:
 
 def _refusals(command: Command, workflow_id: str) -> None:
     """What cannot be is told with its cause and its cure, and with the exit code for that."""
-    assert "segment 0 is sealed" in command("topic", "split", TOPIC, "0", code=ExitCode.REFUSED)
+    assert "segment 0 is sealed" in command("topic-controller", "split", TOPIC, "0", code=ExitCode.REFUSED)
     assert "is STREAM, and not QUEUE" in command(
         "topic", "subscribe", TOPIC, "bill", "--kind", "QUEUE", code=ExitCode.REFUSED
     )
-    assert "segment: " in command("topic", "split", TOPIC, "one", code=ExitCode.USAGE)
-    assert "nothing brings them back. cure: add --yes" in command("topic", "delete", TOPIC, code=ExitCode.USAGE)
-    assert "of a scalable topic" in command("topic", "status", "a b", code=ExitCode.USAGE)
+    assert "segment: " in command("topic-controller", "split", TOPIC, "one", code=ExitCode.USAGE)
+    assert "nothing brings them back. cure: add --yes" in command(
+        "topic-controller", "delete", TOPIC, code=ExitCode.USAGE
+    )
+    assert "of a scalable topic" in command("topic-controller", "status", "a b", code=ExitCode.USAGE)
     other = workflow_id.replace("commanded", "other")
-    assert f"no workflow {other}" in command("topic", "status", "public/default/other", code=ExitCode.USAGE)
+    assert f"no workflow {other}" in command("topic-controller", "status", "public/default/other", code=ExitCode.USAGE)
     other = f"no workflow {controller_id('staging', TOPIC)}"
-    assert other in command("topic", "delete", TOPIC, "--yes", "--cluster", "staging", code=ExitCode.USAGE)
+    assert other in command("topic-controller", "delete", TOPIC, "--yes", "--cluster", "staging", code=ExitCode.USAGE)
     told = command("status", workflow_id, code=ExitCode.USAGE)
-    assert "is no migration. cure: use pulsar-migrate topic" in told
+    assert "is no migration. cure: use pulsar-migrate topic-controller" in told
 
 
 def _json(text: str) -> Any:

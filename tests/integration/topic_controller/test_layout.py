@@ -106,5 +106,5 @@ def test_a_name_that_is_taken(control: Control, admin: PulsarAdmin, kind: str) -
         admin.scalable_topics.create(name, 2)
     failure = control(str(name)).failure()
     assert failure.type == FailureKind.CONFLICT
-    assert ("ScalableTopicOperation" if kind == "of Pulsar 5" else "is an ordinary topic") in failure.message
+    assert ("ScalableOperation" if kind == "of Pulsar 5" else "is an ordinary topic") in failure.message
     assert not [topic for topic in admin.topics.names("public/default") if f"/{name.topic}.scalable." in topic]

@@ -1,4 +1,4 @@
-"""Steps of the bookie cluster switch, called without Temporal: what a step does is seen before workflows steer it."""
+"""Call the steps of the bookie cluster migration without Temporal, to see what a step does without a workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ledgers, references and plans for tests of what a bookie cluster switch decides."""
+"""Ledgers, references and plans for tests of what a bookie cluster migration decides."""
 
 from __future__ import annotations
 

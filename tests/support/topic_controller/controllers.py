@@ -76,7 +76,7 @@ class Controller:
     def _start(self) -> WorkflowHandle[Any, str]:
         client = self._operator.client
         start = client.start_workflow(
-            "ScalableTopicController",
+            "TopicController",
             self.input,
             id=self.input.workflow_id,
             task_queue=self._queue,

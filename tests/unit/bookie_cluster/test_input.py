@@ -1,4 +1,4 @@
-"""Plans of the bookie cluster switch as users type them."""
+"""Plans of the bookie cluster migration as users type them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_least_plan() -> None:
     assert (input.ledgers, input.exclusive) == (LedgerScope.REFERENCED, False)
     assert input.broker_control is BrokerControl.MANUAL
     assert (input.rollback_window, input.deletion_delay) == (timedelta(hours=24), timedelta(hours=24))
-    assert input.workflow_id == "bookie-cluster-switch/blue"
+    assert input.workflow_id == "bookie-cluster/blue"
 
 
 def test_plan_survives_json() -> None:

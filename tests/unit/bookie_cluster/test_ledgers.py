@@ -1,4 +1,4 @@
-"""Which ledgers a bookie cluster switch moves, and which are known to be equal."""
+"""Which ledgers a bookie cluster migration moves, and which are known to be equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a bookie cluster switch in sentences, and its estimates."""
+"""The plan of a bookie cluster migration in sentences, and its estimates."""
 
 from __future__ import annotations
 

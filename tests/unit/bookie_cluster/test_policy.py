@@ -1,4 +1,4 @@
-"""The rules of the bookie cluster switch: what each phase lets an operator do."""
+"""The rules of the bookie cluster migration: what each phase lets an operator do."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def status(**changes: Any) -> Status:
     """A switch that waits for its brokers."""
     history = [PhaseEntry(phase="SWITCH", started=NOW - timedelta(seconds=5), undo=Undo.METADATA)]
     given: dict[str, Any] = {
-        "kind": "bookie-cluster-switch",
+        "kind": "bookie-cluster",
         "cluster": "prod",
         "target": "b",
         "phase": "SWITCH",
@@ -109,7 +109,7 @@ def status(**changes: Any) -> Status:
 def view(**changes: Any) -> View:
     """A view of it."""
     given: dict[str, Any] = {
-        "workflow_id": "bookie-cluster-switch/prod",
+        "workflow_id": "bookie-cluster/prod",
         "run_id": "run-1",
         "execution": "RUNNING",
         "started": NOW,
@@ -126,11 +126,11 @@ def view(**changes: Any) -> View:
 
 def test_each_batch_has_a_line() -> None:
     """Batches that run stand below the steps, with their phases and what they wait for; the rest of many is counted."""
-    batch = view(workflow_id="bookie-cluster-switch/prod/a", status=status(phase="DRAIN"))
+    batch = view(workflow_id="bookie-cluster/prod/a", status=status(phase="DRAIN"))
     whole = view(children=[batch], children_count=3)
     told = "running | DRAIN | do now: stop all brokers | waits for broker b-1 to stop"
     assert [line for line in lines(whole) if line.startswith("batch")] == [
-        f"batch      bookie-cluster-switch/prod/a | {told}",
+        f"batch      bookie-cluster/prod/a | {told}",
         "batch      and 2 more",
     ]
     assert headline(whole).endswith(headline(batch))
@@ -139,7 +139,7 @@ def test_each_batch_has_a_line() -> None:
 def test_what_to_do_comes_first() -> None:
     """Below the headline stand dangers, then what the operator is asked to do, then what is waited for, and why."""
     shown = lines(view(status=status(alarms=["ids may collide"])))
-    assert shown[0] == "bookie-cluster-switch/prod → b | RUNNING | SWITCH"
+    assert shown[0] == "bookie-cluster/prod → b | RUNNING | SWITCH"
     assert shown[1] == "ALARM      ids may collide"
     assert shown[2] == "do now     stop all brokers"
     assert shown[3].startswith("waits for  broker b-1 to stop, since ")
@@ -177,7 +177,7 @@ def test_figures_are_rounded_in_text_and_exact_in_json() -> None:
     assert '"brokers_away_seconds":1.94' in running.model_dump_json()
 
     report = Report(
-        kind="bookie-cluster-switch",
+        kind="bookie-cluster",
         cluster="prod",
         outcome=Outcome.DONE_WITH_FAILURES,
         summary="prod uses b",
@@ -227,7 +227,7 @@ def test_steps_failures_and_deadlines() -> None:
     assert any(one.startswith("deadline   window: ") and one.endswith("Z, in 23 h 59 min") for one in shown)
 
     failed = view(status=None, execution="FAILED", failure=Failure(kind="Conflict", message="held by another"))
-    assert lines(failed) == ["bookie-cluster-switch/prod | FAILED | SWITCH", "failed     Conflict: held by another"]
+    assert lines(failed) == ["bookie-cluster/prod | FAILED | SWITCH", "failed     Conflict: held by another"]
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_other_migrations_are_kept_out_by_name() -> None:
     """A claim is one migration's: others are refused with its name and the cure, and cannot change or remove it."""
     store = MemoryStore()
     keeper(store, attempt_of("metadata-store/c", run=1)).take(throttle=3.0)
-    foreign = keeper(store, attempt_of("bookie-cluster-switch/c", run=2))
+    foreign = keeper(store, attempt_of("bookie-cluster/c", run=2))
     for act in (foreign.take, foreign.renew, foreign.require, foreign.release, lambda: foreign.change(throttle=1.0)):
         with pytest.raises(ClaimHeld, match="'metadata-store/c'") as refused:
             act()

@@ -41,7 +41,7 @@ _OXIA: Any = {"store": parse_store_url("oxia://a:1"), "access": Access()}
 _TRACKER = "delayedDeliveryTrackerFactoryClassName"
 _FOLDERS = {
     "metadata-store": "metadata_store",
-    "bookie-cluster-switch": "bookie_cluster",
+    "bookie-cluster": "bookie_cluster",
     "blue-green": "blue_green",
     "scalable-topic": "scalable_topic",
     "topic-controller": "topic_controller",
@@ -150,7 +150,7 @@ def test_function_workers_are_asked_about() -> None:
     """Their packages go past the brokers' store, so whoever moves metadata or ledgers is asked; others are not."""
     found = census(settings={"functionsWorkerEnabled": "true"})
     asked = {migration for migration in COLUMNS if blockers(found, migration)}
-    assert asked == {"metadata-store", "bookie-cluster-switch"}
+    assert asked == {"metadata-store", "bookie-cluster"}
     assert not any(blockers(found, migration, "FUNCTIONS") for migration in asked)
 
 

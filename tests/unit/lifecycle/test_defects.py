@@ -20,7 +20,7 @@ from worker.catalog import ALL
 
 _TRACKER = "delayedDeliveryTrackerFactoryClassName"
 _BUCKETS = {_TRACKER: "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory"}
-_RESTART = "bookie-cluster-switch/restart"
+_RESTART = "bookie-cluster/restart"
 
 
 def affected(name: str, version: str, **settings: str) -> bool:
@@ -125,7 +125,7 @@ def test_a_defect_that_loses_data_is_refused_until_it_is_accepted() -> None:
     accepted = check(_RESTART, "4.2.4", settings=_BUCKETS, accepted=["DELAYED_MERGE_LOSS"])
     assert accepted.blockers == []
     assert any("accepted defect DELAYED_MERGE_LOSS" in text for text in accepted.warnings)
-    assert check("bookie-cluster-switch/attribution", "4.2.4", settings=_BUCKETS).blockers == []
+    assert check("bookie-cluster/attribution", "4.2.4", settings=_BUCKETS).blockers == []
     assert check(_RESTART, "5.0.1", settings=_BUCKETS).blockers == []
     # All brokers are restarted after a metadata migration.
     (blocker,) = check("metadata-store/live", "4.2.4", settings=_BUCKETS).blockers

@@ -31,7 +31,7 @@ def test_each_kind_of_wait_names_its_verbs(kind: WaitKind) -> None:
 @pytest.mark.parametrize(
     "policies",
     [POLICIES, *(SWITCH_POLICIES[routing] for routing in Routing)],
-    ids=["metadata-store", *(f"bookie-cluster-switch-{routing}" for routing in Routing)],
+    ids=["metadata-store", *(f"bookie-cluster-{routing}" for routing in Routing)],
 )
 def test_a_wait_inside_a_phase_can_be_ended(policies: Mapping[Any, PhasePolicy]) -> None:
     """In each phase a verb is legal that ends what an activity waits for there, save where nothing may stop halfway."""

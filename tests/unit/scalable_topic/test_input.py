@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from models.lifecycle.waves import ErrorBudget, WaveGate
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.input import ScalableTopicInput
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 
 _ACCESS: dict[str, Any] = {"cluster": "c", "metadata_url": "zk:zk-1:2181", "admin_urls": ["http://broker-1:8080"]}
 
@@ -24,8 +24,8 @@ def _topic(**fields: Any) -> ScalableTopicInput:
     return ScalableTopicInput.model_validate({**_ACCESS, "topic": "persistent://t/n/x", **fields})
 
 
-def _many(**fields: Any) -> NamespaceScalableInput:
-    return NamespaceScalableInput.model_validate({**_ACCESS, "topics": ["t/n/*"], **fields})
+def _many(**fields: Any) -> ScalableNamespaceInput:
+    return ScalableNamespaceInput.model_validate({**_ACCESS, "topics": ["t/n/*"], **fields})
 
 
 @pytest.mark.parametrize(

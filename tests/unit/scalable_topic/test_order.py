@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from activities.scalable_topic.topic_list import in_order, page_of
 from models.lifecycle.waves import Page
-from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 
 _ACCESS: dict[str, Any] = {"cluster": "c", "metadata_url": "zk:zk-1:2181", "admin_urls": ["http://broker-1:8080"]}
 
-PLAN = NamespaceScalableInput.model_validate(
+PLAN = ScalableNamespaceInput.model_validate(
     {**_ACCESS, "topics": ["t/b/*", "t/*/a*", "t/a/*"], "exclude": ["t/*/*-old"]}
 )
 

@@ -1,4 +1,4 @@
-"""What the steps of the bookie cluster switch answer when there is no trouble."""
+"""What the steps of the bookie cluster migration answer when there is no trouble."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ COPY_BACK = ["check_rollback", "build", *STOPPED_BACK]
 
 
 class Script(doubles.Script):
-    """What the steps of one bookie cluster switch do."""
+    """What the steps of one bookie cluster migration do."""
 
     kind: ClassVar[str] = KIND
     input: ClassVar[dict[str, Any]] = {**PLAN, "routing": "restart"}

@@ -1,4 +1,4 @@
-"""What an operator of a bookie cluster switch waits for, and says."""
+"""What an operator of a bookie cluster migration waits for, and says."""
 
 from __future__ import annotations
 

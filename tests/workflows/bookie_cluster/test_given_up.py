@@ -27,7 +27,7 @@ from tests.workflows.lifecycle.harness import Harness
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
 GONE = RollbackReadiness(target_blockers=(Blocker(code="UNREADABLE", cause="zk-2 does not answer.", cure="start it"),))
 DOWN = RollbackReadiness(target_down=("bookies of new are down: bookie-3",))
-WITHOUT = "go_back_without_target"
+WITHOUT = "rollback_without_target"
 TARGET = TargetLoss(cluster="new")
 WITHOUT_TARGET = ["stop_brokers", "do_without_target", "set_target", "start_brokers"]
 

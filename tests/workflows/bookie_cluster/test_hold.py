@@ -1,4 +1,4 @@
-"""A bookie cluster switch that holds before its cut-over: its copy is kept up to date, and who ends the hold."""
+"""A bookie cluster migration that holds before its cut-over: its copy is kept up to date, and who ends the hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bookie cluster switch from its start to its report."""
+"""The bookie cluster migration from its start to its report."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_search_attributes(stage: Harness) -> None:
     await run.report()
     found = (await run.handle.describe()).typed_search_attributes
     values = [found[SearchAttributeKey.for_keyword(name)] for name in SEARCH_ATTRIBUTES]
-    assert values == ["bookie-cluster-switch", "CLEANUP", "new"]
+    assert values == ["bookie-cluster", "CLEANUP", "new"]
 
 
 async def test_steps_know_their_direction(stage: Harness) -> None:

@@ -1,4 +1,4 @@
-"""The bookie cluster switch's way back: by the operator, by failures, by deadlines, from every phase."""
+"""The bookie cluster migration's way back: by the operator, by failures, by deadlines, from every phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a running bookie cluster switch is steered: verbs, updates, the window, and what is refused."""
+"""How a running bookie cluster migration is steered: verbs, updates, the window, and what is refused."""
 
 from __future__ import annotations
 

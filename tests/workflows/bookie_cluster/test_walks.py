@@ -1,4 +1,4 @@
-"""Random walks of operators and failures through the bookie cluster switch: each of them comes to an end."""
+"""Random walks of operators and failures through the bookie cluster migration: each of them comes to an end."""
 
 from __future__ import annotations
 

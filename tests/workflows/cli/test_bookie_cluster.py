@@ -1,4 +1,4 @@
-"""The commands of the bookie cluster switch against a real Temporal server, with its steps doubled."""
+"""The commands of the bookie cluster migration against a real Temporal server, with its steps doubled."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ async def test_words_of_a_switch(shell: Shell) -> None:
     hang = Hang()
     free = CENSUS.model_copy(update={"targets": TARGETS.model_copy(update={"kept": 0, "reasons": ()})})
     script = AttributionScript(build=[hang, BUILT], census=free)
-    name = "bookie-cluster-switch/words"
+    name = "bookie-cluster/words"
     async with doubled_worker(shell.client, "words", script):
-        started = await shell("start", "bookie-cluster-switch", "--cluster", "words", *PLAN)
+        started = await shell("start", "bookie-cluster", "--cluster", "words", *PLAN)
         assert started.code == 0, started.err
         await hang.entered()
         assert (await shell("concurrency", name, "4")).out == "concurrency: 4 batches\n"
@@ -62,7 +62,7 @@ async def test_words_of_a_switch(shell: Shell) -> None:
         assert listed.out.startswith("1,100 ledgers of old (30.0 MB) would be deleted, e.g. 1, 2, 3\n0 are kept")
         dry = await shell("clean-up", name, "--src-cluster", "old", "--dry-run")
         assert dry.out.endswith("2 are kept\nkept       2 are referred to\n")
-        kept = await shell("go-back-without-target", name, "new")
+        kept = await shell("rollback-without-target", name, "new")
         assert (kept.code, "the rollback copies nothing" in kept.err) == (5, True)
         other = await shell("clean-up", name, "--src-cluster", "new")
         assert (other.code, "'new' is not the cluster that this switch leaves" in other.err) == (5, True)
@@ -75,5 +75,5 @@ async def test_words_of_a_switch(shell: Shell) -> None:
 
 async def test_query_of_nobody(shell: Shell) -> None:
     """A switch that does not exist is a usage error."""
-    answer = await shell("cleanup-targets", "bookie-cluster-switch/nobody")
-    assert (answer.code, "no workflow bookie-cluster-switch/nobody" in answer.err) == (2, True)
+    answer = await shell("cleanup-targets", "bookie-cluster/nobody")
+    assert (answer.code, "no workflow bookie-cluster/nobody" in answer.err) == (2, True)

@@ -96,7 +96,7 @@ class Gateway:
     async def start(self, **options: Any) -> None:
         """Start the controller next to the gateway."""
         await self._stage.client.start_workflow(
-            "ScalableTopicController",
+            "TopicController",
             {**PLAN, "cluster": self.settings.cluster, "topic": self.topic},
             id=controller_id(self.settings.cluster, self.topic),
             task_queue=TASK_QUEUE,
