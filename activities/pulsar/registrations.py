@@ -79,7 +79,7 @@ def persistent_registration(reader: StoreReader, parents: Sequence[bytes] = (BRO
         return None
     return Blocker(
         code="PERSISTENT_REGISTRATION",
-        cause=f"{some(paths, shown=_SHOWN)} belong to no session, so it is unknown whether these services run",
+        cause=f"no session owns {some(paths, shown=_SHOWN)}, so it is unknown whether these services run",
         cure="stop that broker or bookie if it runs, delete the node, and start the service again; it registers again",
     )
 

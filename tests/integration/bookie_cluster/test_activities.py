@@ -153,7 +153,7 @@ def test_precheck_names_what_is_in_the_way(environment: SwitchEnvironment) -> No
         zookeeper.create("/second-ledgers/available/gone:3181", b"")
         found = environment.precheck(**ids)
         assert codes(found) == ["PERSISTENT_REGISTRATION"]
-        assert "in b, no session holds /available/gone:3181" in found.blockers[0].cause
+        assert "in b, no session owns /available/gone:3181" in found.blockers[0].cause
         zookeeper.delete("/second-ledgers/available/gone:3181")
 
 

@@ -108,10 +108,10 @@ def _refusals(command: Command, workflow_id: str) -> None:
     """What cannot be is told with its cause and its cure, and with the exit code for that."""
     assert "segment 0 is sealed" in command("topic-controller", "split", TOPIC, "0", code=ExitCode.REFUSED)
     assert "is STREAM, and not QUEUE" in command(
-        "topic", "subscribe", TOPIC, "bill", "--kind", "QUEUE", code=ExitCode.REFUSED
+        "topic-controller", "subscribe", TOPIC, "bill", "--kind", "QUEUE", code=ExitCode.REFUSED
     )
     assert "segment: " in command("topic-controller", "split", TOPIC, "one", code=ExitCode.USAGE)
-    assert "nothing brings them back. cure: add --yes" in command(
+    assert "and cannot be undone. cure: add --yes" in command(
         "topic-controller", "delete", TOPIC, code=ExitCode.USAGE
     )
     assert "of a scalable topic" in command("topic-controller", "status", "a b", code=ExitCode.USAGE)
@@ -120,7 +120,7 @@ def _refusals(command: Command, workflow_id: str) -> None:
     other = f"no workflow {controller_id('staging', TOPIC)}"
     assert other in command("topic-controller", "delete", TOPIC, "--yes", "--cluster", "staging", code=ExitCode.USAGE)
     told = command("status", workflow_id, code=ExitCode.USAGE)
-    assert "is no migration. cure: use pulsar-migrate topic-controller" in told
+    assert "is not a migration. cure: use pulsar-migrate topic-controller" in told
 
 
 def _json(text: str) -> Any:
