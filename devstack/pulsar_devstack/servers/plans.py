@@ -70,7 +70,7 @@ class ServerPlan:
     ready: probes.Probe | None
     files: dict[str, str] = field(default_factory=dict[str, str])
     after: tuple[str, ...] = ()
-    start_limit: float = 120.0
+    start_limit: float = 240.0
     stop_limit: float = 30.0
 
 

@@ -73,7 +73,7 @@ def _close(admin: PulsarAdmin, cluster: str) -> None:
         ({"client_credentials": ["strangers"]}, ("[GREEN_CLIENTS]", "'strangers' cannot connect to pulsar+ssl://")),
         (
             {"client_credentials": ["clients"], "namespaces": ["*/*"]},
-            ("[GREEN_CLIENTS]", "'clients' may use closed/one on safe-blue only"),
+            ("[GREEN_CLIENTS]", "'clients' may use closed/one only on safe-blue"),
         ),
     ],
     ids=["unknown", "common", "authority", "role", "key", "no such clients", "clients' key", "clients' permissions"],

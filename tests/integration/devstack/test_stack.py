@@ -215,7 +215,7 @@ async def test_the_test_server_skips_time(toolchain: Toolchain) -> None:
     """Temporal's test server starts from the toolchain, and a day passes in less than a minute."""
     begin = time.monotonic()
     async with await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(toolchain.test_server), test_server_startup_timeout=timedelta(seconds=30)
+        test_server_existing_path=str(toolchain.test_server), test_server_startup_timeout=timedelta(minutes=2)
     ) as environment:
         before = await environment.get_current_time()
         await environment.sleep(timedelta(days=1))

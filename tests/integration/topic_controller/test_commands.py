@@ -111,9 +111,7 @@ def _refusals(command: Command, workflow_id: str) -> None:
         "topic-controller", "subscribe", TOPIC, "bill", "--kind", "QUEUE", code=ExitCode.REFUSED
     )
     assert "segment: " in command("topic-controller", "split", TOPIC, "one", code=ExitCode.USAGE)
-    assert "and cannot be undone. cure: add --yes" in command(
-        "topic-controller", "delete", TOPIC, code=ExitCode.USAGE
-    )
+    assert "and cannot be undone. cure: add --yes" in command("topic-controller", "delete", TOPIC, code=ExitCode.USAGE)
     assert "of a scalable topic" in command("topic-controller", "status", "a b", code=ExitCode.USAGE)
     other = workflow_id.replace("commanded", "other")
     assert f"no workflow {other}" in command("topic-controller", "status", "public/default/other", code=ExitCode.USAGE)

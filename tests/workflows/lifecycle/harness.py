@@ -206,7 +206,7 @@ async def harness(test_server: Path) -> AsyncGenerator[Harness]:
         data_converter=DATA_CONVERTER,
         identity=IDENTITY,
         test_server_existing_path=str(test_server),
-        test_server_startup_timeout=timedelta(seconds=30),
+        test_server_startup_timeout=timedelta(minutes=2),
     ) as env:
         await _register_search_attributes(env.client)
         async with staffed(env) as ready:
