@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import pydantic
 import typer
@@ -16,12 +17,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from models.base import faults, valid_fields
-from models.lifecycle.fields import read_duration
+from models.lifecycle.fields import INTERNAL, read_duration
 from models.lifecycle.input import WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
 from worker.catalog import Registered
 
 InputT = TypeVar("InputT", bound=WorkflowInput)
+Typed: TypeAlias = str | bool | Sequence[str] | None
+"""An option as typed: a list where it can be given several times, None where it was not given."""
+
 _INPUT = Annotated[
     str | None,
     typer.Option(
@@ -30,20 +34,25 @@ _INPUT = Annotated[
 ]
 
 
-def read_input(model: type[InputT], text: str | None, options: Mapping[str, str | bool | None]) -> InputT:
+def read_input(model: type[InputT], text: str | None, options: Mapping[str, Typed]) -> InputT:
     """Check an input.
 
     Args:
         model: model of the input.
         text: JSON, or `@` and the name of a file with JSON; options override it.
-        options: values by field as typed; None where an option was not given.
+        options: values by field as typed; a list of `KEY=VALUE` for a field with fields of its own.
 
     Raises:
         CommandFailed: the text is not a JSON object, or a field is wrong; the message names it.
     """
     values = read_json(text, "--input") if text else {}
-    given = {name: value for name, value in options.items() if value is not None}
-    values |= {name: _value(model.model_fields[name].annotation, value) for name, value in given.items()}
+    for name, typed in options.items():
+        annotation = model.model_fields[name].annotation
+        if isinstance(typed, Sequence) and not isinstance(typed, str):
+            for pair in typed:
+                values[name] = _with_pair(annotation, values.get(name), pair, name)
+        elif typed is not None:
+            values[name] = _value(annotation, typed)
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
@@ -70,7 +79,8 @@ def input_command(
 
     command.__doc__ = text
     texts = field_help(kind.input)
-    fields = {name: _option(name, field, texts.get(name, "")) for name, field in kind.input.model_fields.items()}
+    typable = {name: field for name, field in kind.input.model_fields.items() if INTERNAL not in field.metadata}
+    fields = {name: _option(name, field, texts.get(name, "")) for name, field in typable.items()}
     command.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess] - read by `inspect.signature`
         [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
@@ -127,13 +137,37 @@ def read_json(text: str, option: str) -> dict[str, Any]:
     return values  # pyright: ignore[reportUnknownVariableType] - checked by the model that takes it
 
 
-def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
-    """Return whether a field holds several values."""
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of a field that has fields of its own, which may be null; None for another field."""
+    models = (kind for kind in _alternatives(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel))
+    return next(models, None)
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """Return the types of a field that may have one of several, without their validators."""
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds]
+
+
+def _with_pair(annotation: Any, value: object, pair: str, option: str) -> Any:
+    """Return the value of a field with the one of its own fields that `KEY=VALUE` names, `.` between keys."""
+    model = _model_of(annotation)
+    if pair == "off" and NoneType in _alternatives(annotation):
+        return None
+    key, separator, text = pair.partition("=")
+    if model is None or not separator:
+        form = "KEY=VALUE" if model else f"{option}=VALUE"
+        raise CommandFailed(ExitCode.USAGE, f"--{option.replace('_', '-')}: {pair!r} is not {form}.", f"write {form}")
+    outer, _, inner = key.partition(".")
+    values: dict[str, Any] = {**value} if isinstance(value, dict) else {}
+    # An unknown key is kept: the model names it, and the keys that it has.
+    field = model.model_fields[outer].annotation if outer in model.model_fields else None
+    values[outer] = _with_pair(field, values.get(outer), f"{inner}={text}", option) if inner else _value(field, text)
+    return values
 
 
 def _value(annotation: Any, value: object) -> Any:
-    if value == "off" and type(None) in get_args(annotation):
+    if value == "off" and NoneType in _alternatives(annotation):
         return None
     if not isinstance(value, str):
         return value
@@ -141,9 +175,8 @@ def _value(annotation: Any, value: object) -> Any:
         return value.split(",")
     if get_origin(annotation) is dict:
         return {name: text for name, _, text in (pair.partition("=") for pair in value.split(","))}
-    if is_model(annotation):
-        # The last value may contain `=`.
-        return dict(zip(annotation.model_fields, value.split("=", len(annotation.model_fields) - 1), strict=False))
+    if bool in _alternatives(annotation):
+        return {"true": True, "false": False}.get(value, value)
     return value
 
 
@@ -151,11 +184,23 @@ def _option(name: str, field: FieldInfo, text: str) -> tuple[Any, None]:
     flag = name.replace("_", "-")
     if field.annotation is bool:
         return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=text, show_default=False)], None
+    if model := _model_of(field.annotation):
+        text = f"{text} Keys: {', '.join(_keys(model))}. Give the option once for each key."
+        return Annotated[
+            list[str] | None, typer.Option(f"--{flag}", metavar="KEY=VALUE", help=text, show_default=False)
+        ], None
     unit = "DURATION" if field.annotation is timedelta else "VALUE"
     if get_origin(field.annotation) is tuple:
         unit = "VALUE,VALUE"
     if get_origin(field.annotation) is dict:
         unit = "NAME=VALUE,NAME=VALUE"
-    if is_model(field.annotation):
-        unit = "=".join(field.annotation.model_fields).upper()
     return Annotated[str | None, typer.Option(f"--{flag}", metavar=unit, help=text, show_default=False)], None
+
+
+def _keys(model: type[BaseModel]) -> Iterator[str]:
+    """Yield the keys of the fields that can be typed; lists of models have no form but JSON."""
+    for name, field in model.model_fields.items():
+        if inner := _model_of(field.annotation):
+            yield from (f"{name}.{key}" for key in _keys(inner))
+        elif not any(_model_of(kind) for kind in get_args(field.annotation)):
+            yield name

@@ -8,6 +8,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+INTERNAL = "set by programs"
+"""Metadata of input fields that have no option on the command line."""
+
 FORMS = "write 90s, 30m, 24h, 2d or PT24H"
 """Accepted forms of durations."""
 

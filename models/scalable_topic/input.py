@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from models.lifecycle.claim import ParentRun
 from models.lifecycle.cluster import ClusterAccess
-from models.lifecycle.fields import Bool, Duration
+from models.lifecycle.fields import INTERNAL, Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
 from models.scalable_topic.auto_scale import AutoScale
 from models.topic_names import partition_number
@@ -93,7 +93,7 @@ class ScalableTopicInput(TopicOptions):
 
     hold_before_cutover: Bool = True
     topic: WholeTopic
-    parent: ParentRun | None = None
+    parent: Annotated[ParentRun | None, INTERNAL] = None
 
     @property
     def workflow_id(self) -> str:

@@ -5,24 +5,32 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.inputs import field_help, parse_duration, read_input
+from cli.inputs import Typed, field_help, parse_duration, read_input
 from cli.operations import start_line, update_line
 from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.verbs import Verb, VerbRequest
 from models.metadata_store.input import MetadataStoreInput, Mode
+from models.scalable_topic.auto_scale import AutoScale
+from models.scalable_topic.namespace_input import ScalableNamespaceInput
 from models.topic_controller.input import ControllerInput
 from process.exit_codes import CommandFailed, ExitCode
 from worker.catalog import KINDS
 
 SOURCE, TARGET = "zk:zk-1:2181,zk-2:2181/pulsar", "oxia://oxia:6648/default"
 REQUIRED = {"cluster": "prod", "source": SOURCE, "target": TARGET}
+NAMESPACE = {
+    "cluster": "prod",
+    "metadata_url": SOURCE,
+    "admin_urls": ["http://broker:8080"],
+    "topics": ["shop/live/*"],
+}
 KIND = KINDS["metadata-store"]
 
 
@@ -69,7 +77,7 @@ def test_input_from_a_file(tmp_path: Path) -> None:
         ("@/no/such/file", {}, "/no/such/file"),
     ],
 )
-def test_a_wrong_plan_names_the_field(text: str, options: dict[str, str | bool | None], named: str) -> None:
+def test_a_wrong_plan_names_the_field(text: str, options: dict[str, Typed], named: str) -> None:
     """Whatever is wrong with a plan is told by the name of its field, as a usage error."""
     with pytest.raises(CommandFailed, match=re.escape(named)) as failure:
         read_input(MetadataStoreInput, text, options)
@@ -108,30 +116,47 @@ def test_options_are_explained_by_the_plan() -> None:
     assert texts["full_verify"] == "compare both stores whole again while writes are blocked."
 
 
-def test_fields_of_several_values() -> None:
-    """A field of several values is typed as NAME=URI; what follows the first `=` belongs to the address."""
+def test_nested_fields() -> None:
+    """A field with fields of its own takes KEY=VALUE once for each; what follows the first `=` is the value."""
     typed = {"metadata_url": "zk:zk-1:2181", "routing": "restart", "cluster": "prod"}
-    clusters = {"source": "old=zk://zk-1:2181/ledgers", "target": "new=zk+null://zk-1:2181;zk-2:2181/a=b"}
+    clusters = {
+        "source": ["name=old", "metadataServiceUri=zk://zk-1:2181/ledgers"],
+        "target": ["name=new", "metadataServiceUri=zk+null://zk-1:2181;zk-2:2181/a=b"],
+    }
     input = read_input(BookieClusterInput, None, {**typed, **clusters})
     assert (input.source.name, input.source.metadataServiceUri) == ("old", "zk://zk-1:2181/ledgers")
     assert (input.target.name, input.target.root.root) == ("new", "/a=b")
     assert BookieClusterInput.model_validate(input.as_json()) == input
 
 
+def test_nested_fields_over_input() -> None:
+    """Keys replace those of the JSON input and leave the others, also below a key and in a field that may be null."""
+    text = json.dumps({**NAMESPACE, "waves": {"canary": 3, "wave_size": 7}, "auto_scale": {"max_segments": 8}})
+    waves = ["wave_size=50", "error_budget.share=0.1", "windows.not_before=2026-01-01T00:00:00Z"]
+    input = read_input(ScalableNamespaceInput, text, {"waves": waves, "auto_scale": ["enabled=false"]})
+    assert (input.waves.canary, input.waves.wave_size, input.waves.error_budget.share) == (3, 50, 0.1)
+    assert input.waves.windows.not_before == datetime(2026, 1, 1, tzinfo=UTC)
+    assert input.auto_scale == AutoScale(enabled=False, max_segments=8)
+    assert read_input(ScalableNamespaceInput, text, {"auto_scale": ["off"]}).auto_scale is None
+
+
 @pytest.mark.parametrize(
     ("typed", "named"),
     [
-        ("old", "target.metadataServiceUri: this field is needed"),
-        ("old=/ledgers", "target.metadataServiceUri: unsupported metadataServiceUri '/ledgers'"),
-        ("=zk://zk-1:2181/ledgers", "target.name: "),
+        ("name=old", "target.metadataServiceUri: this field is needed"),
+        ("metadataServiceUri=/ledgers", "target.metadataServiceUri: unsupported metadataServiceUri '/ledgers'"),
+        ("name=", "target.name: "),
+        ("uri=zk://zk-1:2181/ledgers", "target.uri: there is no such field"),
+        ("new", "--target: 'new' is not KEY=VALUE. cure: write KEY=VALUE"),
+        ("name.first=new", "--target: 'first=new' is not target=VALUE"),
     ],
 )
-def test_a_wrong_value_of_several_is_named(typed: str, named: str) -> None:
-    """What is wrong with one of several values is told by its own name."""
+def test_wrong_nested_field_is_named(typed: str, named: str) -> None:
+    """A message about a nested field names it with its path."""
     source = {"name": "a", "metadataServiceUri": "zk://zk-1:2181/a"}
     text = json.dumps({"metadata_url": "zk:zk-1:2181", "routing": "restart", "cluster": "prod", "source": source})
     with pytest.raises(CommandFailed, match=re.escape(named)):
-        read_input(BookieClusterInput, text, {"target": typed})
+        read_input(BookieClusterInput, text, {"target": [typed]})
 
 
 _NAMES = st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True)

@@ -17,8 +17,9 @@ from worker import catalog as migrations
 
 __all__ = ["shell"]
 
-OLD, NEW = "old=zk://zk:2181/ledgersA", "new=zk://zk:2181/ledgersB"
-PLAN = ("--metadata-url", "zk:zk:2181", "--source", OLD, "--target", NEW, "--routing", "attribution")
+OLD = ("--source", "name=old", "--source", "metadataServiceUri=zk://zk:2181/ledgersA")
+NEW = ("--target", "name=new", "--target", "metadataServiceUri=zk://zk:2181/ledgersB")
+PLAN = ("--metadata-url", "zk:zk:2181", *OLD, *NEW, "--routing", "attribution")
 
 
 @asynccontextmanager
