@@ -142,7 +142,7 @@ async def read_view(
     for entity in ENTITIES.values():
         if described.workflow_type == entity.workflow:
             cause = f"{workflow_id} ({entity.workflow}) is not a migration."
-            raise CommandFailed(ExitCode.USAGE, cause, f"use pulsar-migrate {entity.command}")
+            raise CommandFailed(ExitCode.USAGE, cause, f"use pulsar-migrate {entity.name}")
     status, silence = await _ask(handle, described, limit) if with_status else (None, "")
     steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
     running = described.raw_description.pending_children

@@ -105,13 +105,7 @@ class Kind(Registered, Generic[InputT]):
 
 @dataclass(frozen=True)
 class Entity(Registered):
-    """A workflow that is not a migration, and runs as long as its subject exists.
-
-    Attributes:
-        command: command with its subcommands for operators; the module is `cli.<package>`.
-    """
-
-    command: str
+    """A workflow that is not a migration, and runs as long as its subject exists; `cli.<package>` has its commands."""
 
 
 _ALL: tuple[Kind[Any], ...] = (
@@ -187,7 +181,6 @@ ENTITIES = {
         workflow="TopicController",
         input=ControllerInput,
         workflows=("workflows.topic_controller.workflow:TopicController",),
-        command="topic",
     ),
 }
 """Workflows that run as long as their subject exists, and are not migrations; by name."""

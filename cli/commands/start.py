@@ -54,7 +54,7 @@ def _start(kind: Kind[Any], input: MigrationInput, *, output: Form, wait: bool) 
 
 def _start_entity(entity: Entity, input: WorkflowInput, *, output: Form) -> None:
     """Start a workflow that runs as long as its subject exists."""
-    queue, see = read_settings().task_queue, f"pulsar-migrate {entity.command} status {input.workflow_id}"
+    queue, see = read_settings().task_queue, f"pulsar-migrate {entity.name} status {input.workflow_id}"
     hint(start_line(entity, input, queue))
     run_id = against_temporal(lambda client: start(client, entity, input, queue, see))
     _print_started(input, run_id, see, output)

@@ -169,7 +169,7 @@ def test_a_record_that_is_lost(control: Control, store: CasStore, admin: PulsarA
     controller.terminate()
     remove_tree(store, record_path(controller.name), store.delete)
     cause = control(controller.input.topic, segments=2).failure().message
-    assert f"back to {record_path(controller.name)}" in cause
+    assert f"restore {record_path(controller.name)}" in cause
     assert read_record(store, controller.name) is None
 
 
