@@ -50,7 +50,7 @@ def test_many_small_ledgers_take_ids_of_the_generator(java: JavaLedgers, uri: st
     assert java.next_id(uri) > max(ids)
     assert {found.entries for found in java.read(uri, ids)} == {1}
     # What Pulsar's metadata driver makes of an id that is taken.
-    with pytest.raises(Refused, match="BKMetadataVersionException"):
+    with pytest.raises(Refused, match="BKLedgerExistException"):
         java.create(uri, Ledger(), ids=ids[:1])
     gone = "BKNoSuchLedgerExistsOnMetadataServerException"
     assert java.delete(uri, ids[:2]) == 2
