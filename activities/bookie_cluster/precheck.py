@@ -236,7 +236,7 @@ class SwitchPrecheckRun:
             findings.warn(f"LAB ONLY: {too_low}")
         else:
             findings.block(
-                "TARGET_IDS_BEHIND", too_low, f'set "advance_ids": true, and the switch creates {node}; or create that'
+                "TARGET_IDS_TOO_LOW", too_low, f'set "advance_ids": true, and the switch creates {node}; or create that'
             )
 
     def _warn_of_cached_ids(self, target: ClusterInspection) -> None:

@@ -88,7 +88,7 @@ def test_precheck_finds_ids_behind_and_writes_nothing(environment: SwitchEnviron
     """PRECHECK counts what moves, names the node that cures ids that are behind, and creates neither it nor another."""
     found = environment.precheck()
 
-    assert codes(found) == ["TARGET_IDS_BEHIND"]
+    assert codes(found) == ["TARGET_IDS_TOO_LOW"]
     assert "/second-ledgers/idgen-long/HOB-0000000001" in found.blockers[0].cure
     assert found.survey is not None
     assert found.survey.ledgers == len(environment.source())
@@ -143,7 +143,7 @@ def test_precheck_names_what_is_in_the_way(environment: SwitchEnvironment) -> No
     lacking = [] if RELEASE.has(Behaviour.LEDGER_PROPERTIES) else ["NO_LEDGER_PROPERTIES"]
     attributed = environment.precheck(routing="attribution", ledgers="referenced", **ids)
     assert codes(attributed) == [*lacking, "PLUGIN_MISSING"]
-    assert codes(environment.precheck(broker_control="command")) == ["BROKER_CONTROL_UNSET", "TARGET_IDS_BEHIND"]
+    assert codes(environment.precheck(broker_control="command")) == ["BROKER_CONTROL_UNSET", "TARGET_IDS_TOO_LOW"]
     long_form = b["metadataServiceUri"].replace("zk+hierarchical", "zk+longhierarchical")
     assert codes(environment.precheck(target={"name": "b", "metadataServiceUri": long_form})) == ["LAYOUT_UNSUPPORTED"]
     with kazoo(environment.stack.zk_url) as zookeeper:
@@ -185,7 +185,7 @@ def test_precheck_reads_the_registry(environment: SwitchEnvironment) -> None:
     a = {"name": "a", "metadataServiceUri": environment.stack.bookkeeper_uri}
     b = {"name": "b", "metadataServiceUri": environment.stack.second_bookkeeper_uri}
 
-    assert codes(environment.precheck()) == ["TARGET_IDS_BEHIND"], "our own switch is not in the way"
+    assert codes(environment.precheck()) == ["TARGET_IDS_TOO_LOW"], "our own switch is not in the way"
     for elsewhere in ({}, {"registry_path": "/admin/other"}):
         assert codes(environment.precheck(cluster="else", advance_ids=True, **elsewhere)) == [
             "SWITCH_OPEN",

@@ -103,7 +103,7 @@ def test_ids_behind_are_refused(cluster: Cluster, environment: Environment) -> N
     failure = environment.operator.refusal(cluster.input(advance_ids=False))
 
     assert failure.type == "PrecheckFailed"
-    assert "TARGET_IDS_BEHIND" in failure.message
+    assert "TARGET_IDS_TOO_LOW" in failure.message
     assert "HOB-0000000001" in failure.message
 
 
@@ -153,7 +153,7 @@ def test_ids_of_the_rollback_are_refused_too(cluster: Cluster, environment: Envi
     failure = environment.operator.refusal(cluster.input(advance_ids=False))
 
     assert failure.type == "PrecheckFailed"
-    assert "TARGET_IDS_BEHIND" in failure.message
+    assert "TARGET_IDS_TOO_LOW" in failure.message
     assert "HOB-0000000003" in failure.message
 
 

@@ -209,7 +209,7 @@ def test_p2_standby_and_precheck_change_nothing(scene: Scene, environment: Envir
         dry = environment.operator.run(scene.switch(dry_run=True))
 
     assert refused.type == "PrecheckFailed"
-    assert "TARGET_IDS_BEHIND" in refused.message
+    assert "TARGET_IDS_TOO_LOW" in refused.message
     assert dry.outcome is Outcome.PLANNED
     assert dry.summary.startswith("ready:"), dry.summary
     assert scene.zookeeper.exists(REGISTRY) is None

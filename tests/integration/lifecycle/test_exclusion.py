@@ -94,7 +94,7 @@ def test_a_switch_that_precheck_refuses_leaves_nothing(stack: Stack, environment
     before = ours(stack)
     failure = environment.operator.refusal(switch(stack, advance_ids=False))
     assert failure.type == FailureKind.PRECHECK_FAILED
-    assert "[TARGET_IDS_BEHIND]" in failure.message
+    assert "[TARGET_IDS_TOO_LOW]" in failure.message
     assert ours(stack) == before
     corrected = switch(stack, source={"name": "other-name", "metadataServiceUri": stack.bookkeeper_uri})
     assert environment.operator.run(corrected.model_copy(update={"dry_run": True})).summary.startswith("ready:")
