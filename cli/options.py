@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
+import os
 import sys
 from datetime import timedelta
 from enum import StrEnum
@@ -32,6 +34,12 @@ COMPLETION_TIMEOUT = timedelta(seconds=2)
 """Longest time that a shell may wait for a completion."""
 
 _MOST_COMPLETIONS = 50
+_PREFIX = "PULSAR_MIGRATE_"
+_GATEWAY = "PULSAR_MIGRATE_GATEWAY_"
+_READ_ELSEWHERE = (_GATEWAY, "PULSAR_MIGRATE_CREDENTIALS__", "PULSAR_MIGRATE_IMAGE_")
+"""Prefixes of variables that other settings, or their own check, read."""
+_NO_SETTINGS = frozenset(f"{_PREFIX}{name}" for name in ("LOG", "CLUSTER", "CACHE", "STACK", "PULSAR", "BLUE"))
+"""Variables of the log, the commands, the development servers and their tests."""
 
 
 def running_ids(incomplete: str) -> list[str]:
@@ -78,7 +86,7 @@ def hint(line: str) -> None:
 
 def read_settings() -> Settings:
     """Return the settings of a worker's process; raise as `settings_of`."""
-    return settings_of(Settings, "PULSAR_MIGRATE_")
+    return settings_of(Settings, _PREFIX)
 
 
 def settings_of(kind: type[SettingsT], prefix: str) -> SettingsT:
@@ -89,8 +97,9 @@ def settings_of(kind: type[SettingsT], prefix: str) -> SettingsT:
         prefix: prefix of their environment variables.
 
     Raises:
-        CommandFailed: a variable is wrong; the message names it.
+        CommandFailed: a variable is wrong or unknown; the message names it.
     """
+    _require_known(kind, prefix)
     try:
         return kind()
     except pydantic.ValidationError as error:
@@ -108,3 +117,15 @@ def settings_of(kind: type[SettingsT], prefix: str) -> SettingsT:
         # pydantic-settings reports JSON that it cannot read this way; the message names the field only.
         cause = f"{error} in the environment (prefix {prefix})."
         raise CommandFailed(ExitCode.USAGE, cause, "write this variable as JSON") from error
+
+
+def _require_known(kind: type[BaseSettings], prefix: str) -> None:
+    """Raise CommandFailed for a variable that no settings have: a misspelled TLS setting would be no TLS."""
+    fields = {f"{prefix}{name}".upper() for name in kind.model_fields}
+    others = tuple(other for other in _READ_ELSEWHERE if other != prefix)
+    for variable in sorted(os.environ):
+        if not variable.startswith(prefix) or variable.startswith(others) or variable in fields | _NO_SETTINGS:
+            continue
+        near = difflib.get_close_matches(variable, fields, n=1, cutoff=0.8)
+        cure = f"correct it; a setting is named {near[0]}" if near else "correct it, or unset it"
+        raise CommandFailed(ExitCode.USAGE, f"{variable} is not a setting.", cure)

@@ -81,6 +81,10 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
             raise ValueError("broker_webhook_token and broker_webhook_token_file are both set; give one")
         if bool(self.deployment_name) != bool(self.build_id):
             raise ValueError("deployment_name and build_id belong together: set both, or none")
+        if self.bookie_tls_certificate and not self.bookie_tls_ca:
+            raise ValueError("bookie_tls_certificate needs bookie_tls_ca: without it no connection to a bookie has TLS")
+        if self.bookie_tls_key and not self.bookie_tls_certificate:
+            raise ValueError("bookie_tls_key needs bookie_tls_certificate")
         return self
 
     def credentials_of(self, name: str) -> Credentials:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.exhaustive
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
 
-MEGABYTES = int(os.environ.get("PULSAR_MIGRATE_HELD_MB", "64"))
+MEGABYTES = int(os.environ.get("HELD_MEGABYTES", "64"))
 """What changes while the switch is held; the limit of what is copied without brokers does not depend on it."""
 BODY = 100_000
 MESSAGES = MEGABYTES * 10

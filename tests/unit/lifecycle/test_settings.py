@@ -73,6 +73,8 @@ def test_zookeeper_credentials_come_from_a_file_too(monkeypatch: pytest.MonkeyPa
         ({"admin_oauth2_key_file": "k"}, "needs either admin_oauth2_issuer_url or admin_oauth2_token_url"),
         ({"admin_tls_key": "k"}, "admin_tls_key needs admin_tls_certificate"),
         ({"broker_webhook_token": SECRET, "broker_webhook_token_file": "f"}, "are both set"),
+        ({"bookie_tls_certificate": "c"}, "bookie_tls_certificate needs bookie_tls_ca"),
+        ({"bookie_tls_ca": "ca", "bookie_tls_key": "k"}, "bookie_tls_key needs bookie_tls_certificate"),
     ],
 )
 def test_contradictions_are_refused(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], said: str) -> None:
@@ -82,6 +84,29 @@ def test_contradictions_are_refused(monkeypatch: pytest.MonkeyPatch, values: dic
     assert SECRET not in str(caught.value)
     with pytest.raises(CommandFailed, match=said):
         read_settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "cure"),
+    [
+        ("PULSAR_MIGRATE_BOOKIE_TLS_CAA", "a setting is named PULSAR_MIGRATE_BOOKIE_TLS_CA"),
+        ("PULSAR_MIGRATE_ADMIN_TOKEN_FILEE", "a setting is named PULSAR_MIGRATE_ADMIN_TOKEN_FILE"),
+        ("PULSAR_MIGRATE_SOMETHING", "correct it, or unset it"),
+    ],
+)
+def test_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch, variable: str, cure: str) -> None:
+    """A misspelled variable stops the worker at its start, without its value in the message."""
+    monkeypatch.setenv(variable, SECRET)
+    with pytest.raises(CommandFailed, match=f"{variable} is not a setting. cure: .*{cure}") as caught:
+        read_settings()
+    assert SECRET not in str(caught.value)
+
+
+def test_variables_of_others_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of the gateway, of named credentials, and of the log are not settings of a worker."""
+    for name in ("GATEWAY_PORT", "CREDENTIALS__GREEN__ADMIN_TOKEN", "LOG", "CLUSTER", "IMAGE_OXIA"):
+        monkeypatch.setenv(f"PULSAR_MIGRATE_{name}", "1")
+    assert set(read_settings().credentials) == {"green"}
 
 
 def test_credentials_follow_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
