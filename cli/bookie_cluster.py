@@ -89,7 +89,7 @@ def cleanup_targets_command(workflow_id: WorkflowId, output: Output = Form.TEXT)
 def _lines(targets: CleanupTargets, what: str) -> list[str]:
     examples = f", e.g. {', '.join(map(str, targets.examples))}" if targets.examples else ""
     deleted = f"{targets.ledgers:,} ledgers of {targets.cluster} ({targets.entry_bytes / 1e6:,.1f} MB) {what}{examples}"
-    return [deleted, f"{targets.kept:,} are kept", *(f"kept       {reason}" for reason in targets.reasons)]
+    return [deleted, f"{targets.retained:,} are kept", *(f"kept       {reason}" for reason in targets.reasons)]
 
 
 def servers(input: BookieClusterInput) -> Servers:

@@ -59,7 +59,7 @@ class StoreError(Exception):
         self.entry_id = entry_id
 
     def saying(self, message: str, *, server: str = "", path: bytes = b"", ledger_id: int | None = None) -> Self:
-        """The same error with another message, and with more fields."""
+        """Return the same error with another message, and with more fields."""
         return type(self)(
             message,
             server=server or self.server,
@@ -148,7 +148,7 @@ class Superseded(StoreConflict):
 
 
 class StoreNotFound(FinalError):
-    """What was asked for is not there."""
+    """The requested record, ledger or entry does not exist."""
 
 
 class StoreDenied(FinalError):
@@ -168,7 +168,7 @@ class LedgerUnreadable(FinalError):
 
 
 def by_class(values: Mapping[type[StoreError], ValueT], error: StoreError) -> ValueT:
-    """The value of an error's class, or of the nearest of its base classes.
+    """Return the value of an error's class, or of the nearest of its base classes.
 
     Raises:
         KeyError: none of them has one; a table that names `StoreError` never raises.

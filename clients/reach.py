@@ -23,8 +23,8 @@ def explained(address: str, error: OSError) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else str(error)
 
 
-def is_settled(error: OSError) -> bool:
-    """Return whether a longer wait does not help, because no server could be slow there."""
+def is_permanent(error: OSError) -> bool:
+    """Return whether an error is permanent, so that a longer wait does not help: no server is there."""
     return isinstance(error, socket.gaierror | ConnectionRefusedError)
 
 

@@ -42,11 +42,11 @@ class Access(NamedTuple):
 
     @classmethod
     def from_settings(cls, settings: Settings, name: str = "") -> Access:
-        """With the credentials of a name; the common ones for the empty one.
+        """Create it with the credentials of a name; the common credentials for an empty name.
 
         Raises:
             UnknownCredentials: the settings have none of this name.
-            ValueError: what is said of ZooKeeper's is wrong.
+            ValueError: the credentials for ZooKeeper are invalid.
         """
         return cls(settings.credentials_of(name).zookeeper_credentials, settings.store_timeout.total_seconds())
 

@@ -56,13 +56,13 @@ def _shared(tls: Tls, stamps: tuple[tuple[int, ...], ...]) -> ssl.SSLContext:
 
 
 def stamp_of(file: str | Path) -> tuple[int, ...]:
-    """Changes with the file, also where it is replaced by another, as Kubernetes does."""
-    found = Path(file).stat()
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    """Return a value that changes with the file, also when it is replaced by another file, as Kubernetes does."""
+    status = Path(file).stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def brokers_tls(credentials: Credentials) -> Tls:
-    """TLS to brokers, where their address asks for it."""
+    """Return the TLS settings for brokers, used when their address requires TLS."""
     return Tls(
         ca_file=credentials.admin_tls_ca or None,
         cert_file=credentials.admin_tls_certificate or None,
@@ -72,7 +72,7 @@ def brokers_tls(credentials: Credentials) -> Tls:
 
 
 def bookies_tls(settings: Settings) -> Tls | None:
-    """TLS to bookies; None where it is not wanted, as a bookie's address does not say."""
+    """Return the TLS settings for bookies; None if TLS is not configured, as a bookie's address does not tell."""
     if not settings.bookie_tls_ca:
         return None
     return Tls(

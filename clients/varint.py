@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def encode_varint(number: int) -> bytes:
-    """A number that is not negative, seven bits to a byte, the lowest first."""
+    """Encode a number that is not negative, seven bits to a byte, the lowest first."""
     parts = bytearray()
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)

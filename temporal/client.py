@@ -59,10 +59,10 @@ def connect_config() -> ClientConnectConfig:
 
 
 @cache
-def quiet_runtime() -> Runtime:
+def runtime_without_logs() -> Runtime:
     """Return the SDK's runtime of a short command, whose native logs would mix with answers on standard output.
 
-    One for the life of the process: a replay hung when the previous runtime was freed (temporalio 1.31, seen).
+    It is created once for each process: a replay hung when the previous runtime was freed (temporalio 1.31, seen).
     """
     return Runtime(telemetry=TelemetryConfig(logging=None))
 
@@ -71,7 +71,7 @@ async def connect(runtime: Runtime | None = None) -> Client:
     """Connect to Temporal.
 
     Args:
-        runtime: the SDK's runtime; by default the quiet one of a short command.
+        runtime: the SDK's runtime; by default the one without native logs.
 
     Raises:
         CommandFailed: the configuration is wrong, or the server does not answer.
@@ -80,7 +80,9 @@ async def connect(runtime: Runtime | None = None) -> Client:
     target = config.get("target_host", DEFAULT_TARGET)
     try:
         async with asyncio.timeout(ANSWER_LIMIT.total_seconds()):
-            return await Client.connect(**config, data_converter=DATA_CONVERTER, runtime=runtime or quiet_runtime())
+            return await Client.connect(
+                **config, data_converter=DATA_CONVERTER, runtime=runtime or runtime_without_logs()
+            )
     except (RuntimeError, OSError, ValueError) as error:
         cause = _short(str(error)) or f"no answer in {ANSWER_LIMIT.total_seconds():.0f} s"
         raise CommandFailed(

@@ -131,17 +131,17 @@ def promote(task: BookieClusterTask, direction: Direction) -> Promotion:
     source, target = task.ends.source.name, task.ends.target.name
     with task.registry() as registry, task.broker_store() as store:
         registry.claim.require()
-        found = _sort_out(task, store)
+        references = _sort_out(task, store)
         ledgers: defaultdict[str, set[int]] = defaultdict(set)
         moves: list[Move] = []
-        for reference in found.ready:
+        for reference in references.ready:
             if reference.kind is ReferenceKind.SCHEMA:
                 ledgers[reference.path].add(reference.ledger_id)
             elif name := cursor_name(reference.path):
                 moves.append(Move(reference.path, name, reference.ledger_id))
             else:
                 why = "it is not a cursor of a topic that brokers can look up"
-                found.failed.append(FailedItem(path=_named(reference), reason=why))
+                references.failed.append(FailedItem(path=_named(reference), reason=why))
         task.context.check()
         moved = partial(set_schema_attribution, old=source, new=target)
         changes = {path: partial(moved, ledgers=ids) for path, ids in ledgers.items()}
@@ -150,14 +150,14 @@ def promote(task: BookieClusterTask, direction: Direction) -> Promotion:
         # Without a fence of ours: the owner refuses if the cursor has another ledger than the one that is named.
         cursors = promote_cursors(task, store, moves)
         what = f"attribution(s) did not become {target}"
-        failed = SwitchProgress(task, registry).report(ATTRIBUTIONS, what, [*found.failed, *cursors.failed])
+        failed = SwitchProgress(task, registry).report(ATTRIBUTIONS, what, [*references.failed, *cursors.failed])
     return Promotion(
         schemas=len(schemas.done),
         cursors=cursors.promoted,
-        already=found.already,
+        already=references.already,
         rollovers=cursors.rollovers,
-        deferred=tuple(found.deferred[:NAMED]),
-        deferred_count=len(found.deferred),
+        deferred=tuple(references.deferred[:NAMED]),
+        deferred_count=len(references.deferred),
         contested=len(schemas.contested),
         failed=failed,
     )
@@ -166,8 +166,8 @@ def promote(task: BookieClusterTask, direction: Direction) -> Promotion:
 def reconcile(task: BookieClusterTask) -> int:
     """Set attributions of schemas again that a broker has dropped; returns how many.
 
-    Brokers 4.2 and 5.0 drop all of a schema's with the next version that they store. Each gets the cluster that has its
-    ledger, the target where both have it equal.
+    Brokers 4.2 and 5.0 drop all attributions of a schema when they store its next version. Each ledger is attributed to
+    the cluster that has it; if both have an equal copy, to the target.
 
     Raises:
         StoreError: the metadata cannot be read or written.
@@ -178,12 +178,12 @@ def reconcile(task: BookieClusterTask) -> int:
             for reference in all_references(store)
             if reference.kind is ReferenceKind.SCHEMA and reference.cluster is None
         ]
-        ledgers = _Ledgers(task, store, (one.ledger_id for one in bare))
+        ledgers = _Ledgers(task, store, (reference.ledger_id for reference in bare))
         serving: defaultdict[str, defaultdict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-        for one in bare:
-            if cluster := ledgers.serving_cluster(one.ledger_id):
-                serving[one.path][cluster].add(one.ledger_id)
-        changes = {path: partial(_attribute, serving=found) for path, found in serving.items()}
+        for reference in bare:
+            if cluster := ledgers.serving_cluster(reference.ledger_id):
+                serving[reference.path][cluster].add(reference.ledger_id)
+        changes = {path: partial(_attribute, serving=clusters) for path, clusters in serving.items()}
         # Only positions without attribution are filled in: what brokers wrote since is never changed.
         done = rewrite(task, store, changes, registry.claim.require).done
     return sum(len(ids) for path in done for ids in serving[path].values())
@@ -235,26 +235,29 @@ def _sort_out(task: BookieClusterTask, store: StoreReader) -> _References:
     source, target = task.ends.source.name, task.ends.target.name
     bootstrap = bootstrap_cluster(task, store)
     named = [reference for reference in all_references(store) if reference.kind in _MOVED_KINDS]
-    waiting = [one._replace(cluster=one.cluster or bootstrap) for one in named]
-    waiting = [one for one in waiting if one.cluster in (source, None)]
+    waiting = [reference._replace(cluster=reference.cluster or bootstrap) for reference in named]
+    waiting = [reference for reference in waiting if reference.cluster in (source, None)]
     # Nothing was copied for these: the marker says that they are in the target, or in a third cluster.
-    assumed = [one for one in named if one.cluster is None and bootstrap not in (source, None)]
-    ledgers = _Ledgers(task, store, (one.ledger_id for one in (*waiting, *assumed)))
+    assumed = [reference for reference in named if reference.cluster is None and bootstrap not in (source, None)]
+    ledgers = _Ledgers(task, store, (reference.ledger_id for reference in (*waiting, *assumed)))
     misplaced = set(misattributed(assumed, bootstrap, ledgers.by_cluster))
-    found = _References(already=sum((one.cluster or bootstrap) == target and one not in misplaced for one in named))
-    for one in misplaced:
-        why = f"ledger {one.ledger_id} has no attribution, and is not in {bootstrap}, which the bootstrap marker names"
-        found.failed.append(FailedItem(path=_named(one), reason=why))
-    for one in waiting:
-        if ledgers.equal(one.ledger_id):
-            found.ready.append(one)
-        elif one.cluster is None and ledgers.serving_cluster(one.ledger_id) == target:
-            found.already += 1  # brokers read those from where they write
-        elif failure := ledgers.failure(one.ledger_id):
-            found.failed.append(FailedItem(path=_named(one), reason=failure))
+    references = _References(
+        already=sum((reference.cluster or bootstrap) == target and reference not in misplaced for reference in named)
+    )
+    for reference in misplaced:
+        ledger = f"ledger {reference.ledger_id}"
+        why = f"{ledger} has no attribution, and is not in {bootstrap}, which the bootstrap marker names"
+        references.failed.append(FailedItem(path=_named(reference), reason=why))
+    for reference in waiting:
+        if ledgers.equal(reference.ledger_id):
+            references.ready.append(reference)
+        elif reference.cluster is None and ledgers.serving_cluster(reference.ledger_id) == target:
+            references.already += 1  # brokers read those from where they write
+        elif failure := ledgers.failure(reference.ledger_id):
+            references.failed.append(FailedItem(path=_named(reference), reason=failure))
         else:
-            found.deferred.append(f"{_named(one)}: {ledgers.obstacle(one.ledger_id)}")
-    return found
+            references.deferred.append(f"{_named(reference)}: {ledgers.obstacle(reference.ledger_id)}")
+    return references
 
 
 def _users(task: BookieClusterTask, cluster: str) -> list[str]:
@@ -346,9 +349,9 @@ def rewrite(
 
 def _prepared(store: StoreReader, connection: Connection, changes: Mapping[str, Change]) -> dict[str, bytes]:
     """Return the writes that the current nodes need, by path."""
-    found = store.read([path.encode() for path in changes])
+    records = store.read([path.encode() for path in changes])
     writes: dict[str, bytes] = {}
-    for (path, change), record in zip(changes.items(), found, strict=True):
+    for (path, change), record in zip(changes.items(), records, strict=True):
         if isinstance(record, Unreadable):
             raise StoreDenied(record.reason)
         value = change(record.value) if record else None
@@ -403,10 +406,12 @@ def promote_cursors(task: BookieClusterTask, store: StoreReader, moves: Sequence
     ):
         owners = _Owners(admin, task.context, task.ends.target.name)
         for first in range(0, len(moves), _PART):
-            part = moves[first : first + _PART]
-            answers = list(pool.map(owners.ask, part))
-            _record_moves(task.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
-            task.context.progress(ProgressTask.PROMOTE, ProgressUnit.CURSORS, first + len(part), len(moves))
+            batch = moves[first : first + _PART]
+            answers = list(pool.map(owners.ask, batch))
+            _record_moves(
+                task.ends.target.name, _Nodes(store, zookeeper), list(zip(batch, answers, strict=True)), moved
+            )
+            task.context.progress(ProgressTask.PROMOTE, ProgressUnit.CURSORS, first + len(batch), len(moves))
     return moved
 
 
@@ -460,8 +465,8 @@ class _Nodes(NamedTuple):
 
     def read_newest(self, path: str) -> bytes | None:
         """Return the same for one, over a session of its own."""
-        found = self.zookeeper.get(path)
-        return found[0] if found else None
+        node = self.zookeeper.get(path)
+        return node[0] if node else None
 
 
 def _record_moves(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved: Moved) -> None:

@@ -59,7 +59,7 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
     Args:
         task: the step.
         direction: of the switch.
-        asked: `waived` where the operator vouches for what answers at brokers' ports; registrations alone count then.
+        asked: `waived` if the operator confirms that no broker answers at the ports; only registrations count then.
 
     Raises:
         ApplicationError: the order failed; or clients are without a broker for longer than the input allows, and the
@@ -72,7 +72,7 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
         # A late attempt stops here, before it orders anything.
         registry.claim.renew()  # mutant: bookie-cluster/a-late-attempt-stops-brokers
         absence = AbsenceKeeper(task, registry)
-        absence.look(brokers(store), ordered=not controller.by_hand)
+        absence.observe(brokers(store), ordered=not controller.by_hand)
         if task.direction is Direction.FORWARD and absence.seen.since is None:
             # No client is without a broker yet.
             require_metadata_here(registry)  # mutant: bookie-cluster/a-stop-though-the-metadata-moved
@@ -83,18 +83,18 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
             controller.ask("stop", task.ends.source.metadataServiceUri, registry.claim.require)
         while True:
             running = brokers(store)
-            absence.look(running, ordered=not controller.by_hand)
+            absence.observe(running, ordered=not controller.by_hand)
             if running:
-                left = [f"{broker.name} is registered" for broker in running]
+                blockers = [f"{broker.name} is registered" for broker in running]
             else:
                 # mutant: bookie-cluster/a-registration-without-a-session-is-stopped
                 # mutant: bookie-cluster/not-registered-is-stopped
-                left = [] if asked is Proof.WAIVED else _unproven(store) or absence.lingering(store)
-            if not left:
+                blockers = [] if asked is Proof.WAIVED else _unproven(store) or absence.lingering(store)
+            if not blockers:
                 break
             _require_time(task, absence.seen.since)
             action = "stop all brokers" if controller.by_hand else ""
-            task.context.waiting_for(WaitKind.BROKERS_STOP, f"brokers to stop: {'; '.join(left)}", action=action)
+            task.context.waiting_for(WaitKind.BROKERS_STOP, f"brokers to stop: {'; '.join(blockers)}", action=action)
             task.context.pause(_POLL if running else _CLOSE_LOOK)
     task.context.clear_waiting()
     return BrokersStopped(since=absence.seen.since or datetime.now(UTC), brokers=tuple(sorted(absence.seen.names)))
@@ -200,7 +200,7 @@ def _written_ledger(task: BookieClusterTask, store: StoreReader, broker: Service
     """Return the ledger to which a broker's own health check writes, if it is an open ledger of the target."""
     path = _OWN_TOPIC.format(broker.name.partition(" ")[2])
     (node,) = store.read([path.encode()])
-    ids = [one.ledgerId for one in decode_ledger_info(node.value).ledgerInfo] if isinstance(node, Record) else []
+    ids = [info.ledgerId for info in decode_ledger_info(node.value).ledgerInfo] if isinstance(node, Record) else []
     if not ids:
         return None
     last = ids[-1]
@@ -212,18 +212,20 @@ def _written_ledger(task: BookieClusterTask, store: StoreReader, broker: Service
 
 def _missing(running: list[Service], before: Collection[Absence]) -> list[str]:
     """Return what keeps brokers from being as many as before; their addresses may be others than before."""
-    most = max((one.most for one in before), default=0)
+    most = max((absence.most for absence in before), default=0)
     if len(running) >= most:
         return []
-    absent = sorted(frozenset[str]().union(*(one.names for one in before)) - {broker.name for broker in running})
+    absent = sorted(
+        frozenset[str]().union(*(absence.names for absence in before)) - {broker.name for broker in running}
+    )
     return [f"{len(running)} of {most} brokers run ({', '.join(absent)} did before)"]
 
 
 def _refuse_misrouted_ledgers(task: BookieClusterTask) -> None:
-    if task.direction is Direction.FORWARD and (found := _misrouted_ledgers(task)):
+    if task.direction is Direction.FORWARD and (ledgers := _misrouted_ledgers(task)):
         raise ApplicationError(
-            f"after everything had been copied, a broker created {found} in {task.ends.source.name}; the target lacks "
-            "what is in there, so brokers go back",
+            f"after everything had been copied, a broker created {ledgers} in {task.ends.source.name}; "
+            "the target lacks what is in there, so brokers go back",
             type=FailureKind.CONFLICT,
             non_retryable=True,
         )
@@ -305,10 +307,10 @@ class AbsenceKeeper:
     def __init__(self, task: BookieClusterTask, registry: BookieRegistry) -> None:
         self._registry = registry
         self._path = f"{progress_path(task, task.direction)}/{NODE}"
-        known = read_absences(task, registry)
-        mine = known.get(task.direction)
-        # What a run of before left belongs to a stop of before; its brokers may be there all the same.
-        self._others = [broker for one in known.values() for broker in one.brokers]
+        absences = read_absences(task, registry)
+        mine = absences.get(task.direction)
+        # What an earlier run left belongs to an earlier stop; its brokers may still be registered.
+        self._others = [broker for absence in absences.values() for broker in absence.brokers]
         self.seen = mine if mine and mine.run == task.run_id else Absence(run=task.run_id, looked=_now())
 
     def order(self) -> None:
@@ -320,12 +322,12 @@ class AbsenceKeeper:
         # mutant: bookie-cluster/each-attempt-counts-its-own-pause
         self._keep(self.seen.model_copy(update={"since": self.seen.since or _now()}))
 
-    def look(self, running: Sequence[Service], *, ordered: bool) -> None:
+    def observe(self, running: Sequence[Service], *, ordered: bool) -> None:
         """Remember who is registered now.
 
         Args:
             running: the registered brokers.
-            ordered: brokers were told to stop, so that one that is there says nothing of its clients.
+            ordered: brokers were asked to stop, so that a registered broker may have no clients any more.
 
         Raises:
             StoreConflict: the claim is lost.
@@ -344,19 +346,21 @@ class AbsenceKeeper:
             self._keep(new.model_copy(update={"looked": now}))
 
     def lingering(self, store: StoreReader) -> list[str]:
-        """Return what is left of brokers that are registered no more; empty if nothing.
+        """Return what remains of brokers that are not registered any more; empty if nothing does.
 
         A broker that stops in good order takes its registration back first, and serves on until topics are unloaded.
 
         Raises:
             StoreError: the brokers' metadata store cannot be read.
         """
-        known = [*self._others, *self.seen.brokers]
-        sessions = {broker.session: broker.name for broker in known}
+        brokers = [*self._others, *self.seen.brokers]
+        sessions = {broker.session: broker.name for broker in brokers}
         held = held_by_sessions(store, sessions.keys())
-        left = [f"{sessions[session]} still holds {path.decode(errors='replace')}" for session, path in held.items()]
-        addresses = {address: broker.name for broker in known for address in broker.addresses}
-        return left + [f"{addresses[address]} still answers at {address}" for address in _serving(addresses)]
+        problems = [
+            f"{sessions[session]} still holds {path.decode(errors='replace')}" for session, path in held.items()
+        ]
+        addresses = {address: broker.name for broker in brokers for address in broker.addresses}
+        return problems + [f"{addresses[address]} still answers at {address}" for address in _serving(addresses)]
 
     def _keep(self, new: Absence) -> None:
         self._registry.put(self._path, new.model_dump_json().encode())
@@ -376,18 +380,18 @@ def read_absences(task: BookieClusterTask, registry: BookieRegistry) -> dict[Dir
 def _addresses(data: bytes) -> tuple[str, ...]:
     """Return `host:port` of every listener in a broker's registration."""
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except ValueError:
         return ()
     texts: list[str] = []
-    fields: list[Any] = [found]
+    fields: list[Any] = [document]
     while fields:
-        one = fields.pop()
-        if isinstance(one, dict):
+        field = fields.pop()
+        if isinstance(field, dict):
             # `protocols` and `lastStats` hold no addresses, and what looks like one elsewhere is one.
-            fields += cast("dict[str, Any]", one).values()
-        elif isinstance(one, str) and "://" in one:
-            texts.append(one)
+            fields += cast("dict[str, Any]", field).values()
+        elif isinstance(field, str) and "://" in field:
+            texts.append(field)
     return tuple(sorted({address for text in texts if (address := _address(text))}))
 
 
@@ -401,10 +405,10 @@ def _address(text: str) -> str:
 
 def _serving(addresses: Iterable[str]) -> list[str]:
     """Return the addresses that accept connections and keep them open."""
-    known = sorted(addresses)
+    ordered = sorted(addresses)
     with ThreadPoolExecutor(_PORTS_AT_ONCE) as pool:
-        answers = list(pool.map(_serves, known))
-    return [address for address, serves in zip(known, answers, strict=True) if serves]
+        answers = list(pool.map(_serves, ordered))
+    return [address for address, serves in zip(ordered, answers, strict=True) if serves]
 
 
 def _serves(address: str) -> bool:
@@ -445,9 +449,9 @@ def _misrouted_ledgers(task: BookieClusterTask) -> str:
         if not newer:
             return ""
         # The cluster may serve others too, who continue creating ledgers.
-        found = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
+        misrouted = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
     with task.ledgers(ends.target) as target:
         # Ledgers that the target also has are copies of a rollback that was given up; otherwise ids are disjoint (I11).
-        found = [number for number, copy in zip(found, target.read(found), strict=True) if copy is None]
-    more = ", …" if len(found) > NAMED else ""
-    return f"ledger(s) {', '.join(map(str, found[:NAMED]))}{more}" if found else ""
+        misrouted = [number for number, copy in zip(misrouted, target.read(misrouted), strict=True) if copy is None]
+    more = ", …" if len(misrouted) > NAMED else ""
+    return f"ledger(s) {', '.join(map(str, misrouted[:NAMED]))}{more}" if misrouted else ""

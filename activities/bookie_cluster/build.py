@@ -119,13 +119,13 @@ class _CatchUp:
         # All are tried again: bookies that did not answer may be back.
         progress.forget_failed()
         progress.keep_scope(task.input.ledgers)
-        self._verified = self._stores.known()
+        self._verified = self._stores.read_verified()
         cutover = read_cutover_ledger_id(store, progress_path(task, task.direction))
         self._copying = LedgerCopier(task, progress, self._verified)
         self._seen = LedgerComparison()
         self._rescan()
         _set_cutover_ledger_id(task, registry, progress, self._seen.source.highest, cutover)
-        self._known = len(self._seen.moving) - len(self._seen.open) - len(self._seen.todo)
+        self._already_verified = len(self._seen.moving) - len(self._seen.open) - len(self._seen.todo)
         self._rounds = self._removed = self._left = 0
         self._seconds = self._rate = 0.0
         self._little = True
@@ -149,7 +149,9 @@ class _CatchUp:
 
     def summary(self) -> CopySummary:
         """Return what all rounds did."""
-        done = self._copying.summary(known=self._known, left_open=len(self._seen.open), left_bytes=self._left)
+        done = self._copying.summary(
+            already_verified=self._already_verified, left_open=len(self._seen.open), left_bytes=self._left
+        )
         return done.model_copy(
             update={
                 "little": self._little,
@@ -187,19 +189,19 @@ class _CatchUp:
 
     def _left_bytes(self) -> int:
         """Return bytes that the copies lack: of closed ledgers, and with routing `restart` of open ones."""
-        left = sum(self._lacking(one.ledger_id, one.length) for one in self._seen.todo.values())
+        remaining = sum(self._lacking(ledger.ledger_id, ledger.length) for ledger in self._seen.todo.values())
         task, unclosed = self._task, self._seen.open
         if task.input.routing is Routing.ATTRIBUTION or not unclosed:
-            return left
+            return remaining
         with task.bookkeeper(task.ends.source) as source:
             for record in filter(None, source.directory.read(list(unclosed))):
                 # Those of bookies that do not answer count as none.
                 with contextlib.suppress(StoreError):
                     entries = last_entries(source.bookies, record.ledger_id, record.metadata)
-                    left += self._lacking(
+                    remaining += self._lacking(
                         record.ledger_id, max((read_header(body).length for body in entries), default=0)
                     )
-        return left
+        return remaining
 
     def _lacking(self, ledger_id: int, length: int) -> int:
         begun, copy = self._verified.begun.get(ledger_id), self._seen.target.get(ledger_id)
@@ -236,11 +238,11 @@ def _highest(task: BookieClusterTask, *, without_source: bool) -> int:
 
 
 def _set_cutover_ledger_id(
-    task: BookieClusterTask, registry: BookieRegistry, progress: SwitchProgress, highest: int, known: int | None
+    task: BookieClusterTask, registry: BookieRegistry, progress: SwitchProgress, highest: int, recorded: int | None
 ) -> None:
     """Record what the source has when brokers are directed; with routing `attribution` they keep running."""
     # Set once: drawn again after brokers were directed, the line would cover ledgers that came astray since.
-    if task.input.routing is not Routing.ATTRIBUTION or known is not None:
+    if task.input.routing is not Routing.ATTRIBUTION or recorded is not None:
         return
     if registry.directs_to(task.ends.target.name):
         progress.set_cutover_ledger_id(highest)

@@ -64,7 +64,7 @@ def take_census(task: BookieClusterTask) -> SwitchCensus:
         misplaced=facts.users if task.input.routing is Routing.RESTART else (),
         attributions_set_again=attributions_set_again,
         target_only=len(new),
-        target_only_bytes=sum(one.length for one in new.values()),
+        target_only_bytes=sum(ledger.length for ledger in new.values()),
         targets=judge_source(facts, force=False).listed(task.input.source.name),
     )
 
@@ -103,11 +103,11 @@ def delete_ledgers(task: BookieClusterTask, order: CleanupOrder) -> LedgersDelet
         # mutant: bookie-cluster/a-cleanup-that-waits-scans-everything
         _require_whole(task, lacking_at_first_sight(task))
     facts = _order_facts(task, order)
-    found = judge_source(facts, force=order.force)
-    if found.delete and not order.force:
-        _require_copies(task, facts, found.delete)
+    judgement = judge_source(facts, force=order.force)
+    if judgement.delete and not order.force:
+        _require_copies(task, facts, judgement.delete)
     allowed = min(limit for limit in (_PART, order.max_deletions, task.input.max_deletions) if limit is not None)
-    return _Deleting(task, task.input.source).run(found.delete, allowed)
+    return _Deleting(task, task.input.source).run(judgement.delete, allowed)
 
 
 @step(BookieClusterTask)
@@ -122,8 +122,8 @@ def remove_copies(task: BookieClusterTask) -> LedgersDeleted:
     task.renew()  # mutant: bookie-cluster/copies-are-deleted-next-to-an-earlier-attempt
     seen = _brokers(task)
     _refuse_target_in_use(task, seen)
-    found = judge_copies(_facts(task, seen))
-    return _Deleting(task, task.input.target).run(found.delete, _PART)
+    judgement = judge_copies(_facts(task, seen))
+    return _Deleting(task, task.input.target).run(judgement.delete, _PART)
 
 
 def _order_facts(task: BookieClusterTask, order: CleanupOrder) -> Facts:
@@ -165,13 +165,13 @@ def lacking_replicas(directory: LedgerDirectory, copies: Container[int]) -> tupl
         copies: the ledgers of this switch. What others have in the cluster does not matter.
     """
     away = sorted(directory.members - directory.bookies().keys())
-    found = [f"{bookie_id} is not registered" for bookie_id in away[:NAMED]]
+    problems = [f"{bookie_id} is not registered" for bookie_id in away[:NAMED]]
     if len(away) > NAMED:
-        found.append(f"{len(away) - NAMED:,} more bookies are not registered")
+        problems.append(f"{len(away) - NAMED:,} more bookies are not registered")
     marked = next((number for number in directory.underreplicated() if number in copies), None)
     if marked is not None:
-        found.append(f"BookKeeper's auditor has marked ledger {marked} and perhaps others")
-    return tuple(found)
+        problems.append(f"BookKeeper's auditor has marked ledger {marked} and perhaps others")
+    return tuple(problems)
 
 
 def lacking_at_first_sight(task: BookieClusterTask) -> tuple[str, ...]:
@@ -302,7 +302,7 @@ class _Deleting:
                 self._task.context.progress(
                     ProgressTask.DELETE, ProgressUnit.LEDGERS, before + deleted, before + len(chosen)
                 )
-        return LedgersDeleted(deleted=before + deleted, left=len(records) - deleted)
+        return LedgersDeleted(deleted=before + deleted, remaining=len(records) - deleted)
 
 
 def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerFacts], fence: Callable[[], object]) -> int:
@@ -313,8 +313,8 @@ def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerFacts
     except StoreConflict:
         fence()
         # One conflict stops nothing: the others of this call were deleted, and are counted by looking.
-        left = directory.read([record.ledger_id for record in records])
-        return sum(record is None for record in left)
+        remaining = directory.read([record.ledger_id for record in records])
+        return sum(record is None for record in remaining)
 
 
 class Facts(NamedTuple):
@@ -344,20 +344,20 @@ class Facts(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Ledgers to delete, ascending by id, and how many are kept for which reason."""
+    """Ledgers to delete, ascending by id, and how many are retained for which reason."""
 
     delete: Ledgers
-    kept: Counter[str]
+    retained: Counter[str]
 
     def listed(self, cluster: str) -> CleanupTargets:
         """Return the result for the operator."""
         return CleanupTargets(
             cluster=cluster,
             ledgers=len(self.delete),
-            entry_bytes=sum(one.length for one in self.delete.values()),
+            entry_bytes=sum(ledger.length for ledger in self.delete.values()),
             examples=tuple(islice(self.delete, _EXAMPLES)),
-            kept=self.kept.total(),
-            reasons=tuple(f"{count:,} {why}" for why, count in self.kept.most_common()),
+            retained=self.retained.total(),
+            reasons=tuple(f"{count:,} {why}" for why, count in self.retained.most_common()),
         )
 
 
@@ -369,7 +369,7 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
         force: see `CleanupOrder`.
     """
     restart = facts.input.routing is Routing.RESTART
-    kept: Counter[str] = Counter()
+    retained: Counter[str] = Counter()
 
     def may_go(record: LedgerFacts) -> bool:
         mentioned = facts.named.of(record.ledger_id)
@@ -380,15 +380,15 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
         if not why and restart and facts.users and not force:  # mutant: bookie-cluster/a-cleanup-while-brokers-run
             why = f"while brokers use {facts.input.source.name} or may do so: {'; '.join(facts.users)}"
         if why:
-            kept[why] += 1
+            retained[why] += 1
         return not why
 
-    return Judgement(facts.source.where(may_go), kept)
+    return Judgement(facts.source.where(may_go), retained)
 
 
 def judge_copies(facts: Facts) -> Judgement:
     """Return the ledgers of the target that this switch put there, and that a rollback may delete."""
-    kept: Counter[str] = Counter()
+    retained: Counter[str] = Counter()
 
     def may_go(copy: LedgerFacts) -> bool:
         record = facts.source.get(copy.ledger_id)
@@ -397,16 +397,16 @@ def judge_copies(facts: Facts) -> Judgement:
         if not _is_copy(facts, copy, record):
             why = "are not copies of this switch"
         # mutant: bookie-cluster/promoted-copies-are-deleted
-        elif any(one.cluster == facts.input.target.name for one in mentioned):
+        elif any(reference.cluster == facts.input.target.name for reference in mentioned):
             why = f"are attributed to {facts.input.target.name}"
         # mutant: bookie-cluster/the-last-copy-goes
         elif mentioned and (record is None or not _same_or_unfinished(copy, record)):
             why = f"are referred to, and {facts.input.source.name} does not hold them"
         if why:
-            kept[why] += 1
+            retained[why] += 1
         return not why
 
-    return Judgement(facts.target.where(may_go), kept)
+    return Judgement(facts.target.where(may_go), retained)
 
 
 def misrouted_ledgers(facts: Facts) -> Ledgers:
@@ -416,20 +416,22 @@ def misrouted_ledgers(facts: Facts) -> Ledgers:
     # Ids grow (I11): a larger one came later.
     highest = facts.cutover_ledger_id
     return facts.source.where(
-        lambda one: one.ledger_id > highest and one.ledger_id not in facts.copies and _is_ours(facts, one)
+        lambda ledger: ledger.ledger_id > highest and ledger.ledger_id not in facts.copies and _is_ours(facts, ledger)
     )
 
 
 def target_only(facts: Facts) -> Ledgers:
     """Return ledgers that the target alone has, copies left out."""
     return facts.target.where(
-        lambda one: one.ledger_id not in facts.source and one.ledger_id not in facts.copies and _is_ours(facts, one)
+        lambda ledger: (
+            ledger.ledger_id not in facts.source and ledger.ledger_id not in facts.copies and _is_ours(facts, ledger)
+        )
     )
 
 
-def _is_ours(facts: Facts, one: LedgerFacts) -> bool:
+def _is_ours(facts: Facts, ledger: LedgerFacts) -> bool:
     """Return whether no other client may have created it since."""
-    return facts.input.exclusive or one.ledger_id in facts.named
+    return facts.input.exclusive or ledger.ledger_id in facts.named
 
 
 def _restart_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerReference]) -> str:
@@ -443,7 +445,7 @@ def _attribution_reason(facts: Facts, record: LedgerFacts, mentioned: list[Ledge
     source, target = facts.input.source.name, facts.input.target.name
     # Also without attribution: nothing proves that the target serves it, and a wrong delete loses it.
     # mutant: bookie-cluster/attributed-ledgers-are-deleted, bookie-cluster/unattributed-ledgers-are-deleted
-    if any(one.cluster in (None, source) for one in mentioned):
+    if any(reference.cluster in (None, source) for reference in mentioned):
         return f"are referred to as ledgers of {source}"
     if mentioned and not _has_copy(facts, record):
         return f"are attributed to {target}, and are not verified there"

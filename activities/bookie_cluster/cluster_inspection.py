@@ -41,7 +41,7 @@ class ClusterInspection:
         bookies: those that are up.
         free: free bytes of the writable bookies that answer.
         total: bytes of their disks.
-        known: ids of all bookies that are up, have a cookie, or hold a ledger.
+        bookie_ids: ids of all bookies that are up, have a cookie, or hold a ledger.
     """
 
     cluster: BookieCluster
@@ -50,7 +50,7 @@ class ClusterInspection:
     instance_id: str | None
     free: dict[str, int] = field(default_factory=dict[str, int])
     total: dict[str, int] = field(default_factory=dict[str, int])
-    known: frozenset[str] = frozenset()
+    bookie_ids: frozenset[str] = frozenset()
 
     @property
     def listening(self) -> set[str]:
@@ -60,7 +60,7 @@ class ClusterInspection:
     @property
     def addresses(self) -> set[str]:
         """Return where its bookies listen or once listened: `host:port`; an id of that form is an address too."""
-        return self.listening | {key for key in self.known | self.bookies.keys() if _is_address(key)}
+        return self.listening | {key for key in self.bookie_ids | self.bookies.keys() if _is_address(key)}
 
 
 def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:
@@ -140,7 +140,7 @@ def check_space(target: ClusterInspection, chosen: Ledgers, largest: int, findin
             "start more bookies",
         )
     free = sum(target.free.values())
-    usable = sum(max(0, target.free[one] - int((1 - _FULL) * target.total[one])) for one in target.free)
+    usable = sum(max(0, target.free[bookie] - int((1 - _FULL) * target.total[bookie])) for bookie in target.free)
     if needed > free:
         findings.block(
             "NO_SPACE",
@@ -175,9 +175,9 @@ def _read(
             findings.blockers.append(persistent.model_copy(update={"cause": cause}))
     seen = ClusterInspection(cluster, scan(directory), directory.bookies(), instance_id)
     cookies = directory.cookies()
-    seen.known = frozenset(cookies | directory.members)
+    seen.bookie_ids = frozenset(cookies | directory.members)
     # Also those without a cookie: the address in an id is never used, see `Bookies`.
-    if down := sorted(seen.known - seen.bookies.keys()):
+    if down := sorted(seen.bookie_ids - seen.bookies.keys()):
         named = some(down, shown=NAMED)
         findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {named}")
     _ask_bookies(task, seen, directory, findings)
@@ -206,7 +206,7 @@ def _shared_addresses(
 def _resolve(host: str) -> set[str]:
     """Return the IP addresses of a host; the name itself if it has none here."""
     try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        return {str(resolved[4][0]) for resolved in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         return {host}
 
@@ -218,14 +218,14 @@ def _is_address(bookie_id: str) -> bool:
 
 def _layout_problem(cluster: BookieCluster, factory: str | None) -> str:
     """Return why a root cannot be used; empty if it can."""
-    known = {
+    layouts = {
         "HierarchicalLedgerManagerFactory": "hierarchical",
         "LongHierarchicalLedgerManagerFactory": "longhierarchical",
     }
     # Pulsar's metadata driver writes no LAYOUT, and knows the hierarchical one only.
     if factory is None:
         return ""
-    layout = known.get(factory.rpartition(".")[2])
+    layout = layouts.get(factory.rpartition(".")[2])
     if layout is None:
         return f"{cluster.metadataServiceUri} has the layout {factory}, and only hierarchical ones are known"
     wanted = parse_ledger_store_uri(cluster.metadataServiceUri).layout

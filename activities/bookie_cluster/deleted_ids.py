@@ -36,15 +36,15 @@ def note_deleted(
     top = _node(task, cluster)
     last = max((int(child) for child in registry.store.children(top)), default=0)
     stored = registry.store.get(f"{top}/{last:010d}")
-    known: list[list[int]] = json.loads(stored.value) if stored and stored.value else []
+    ranges: list[list[int]] = json.loads(stored.value) if stored and stored.value else []
     now = int(time.time())
     for first, end in id_ranges(ids):
         # Chunks of one cleanup follow each other, so that a whole cluster takes a few numbers only.
-        if known and known[-1][1] == first - 1 and now - known[-1][2] < _DAY:
-            known[-1][1] = end
+        if ranges and ranges[-1][1] == first - 1 and now - ranges[-1][2] < _DAY:
+            ranges[-1][1] = end
         else:
-            known.append([first, end, now])
-    for number, chunk in enumerate(pack(known), last):
+            ranges.append([first, end, now])
+    for number, chunk in enumerate(pack(ranges), last):
         registry.put(f"{top}/{number:010d}", chunk)
 
 
@@ -65,8 +65,8 @@ def refused_ids(task: BookieClusterTask, store: StoreReader, cluster: BookieClus
 def id_ranges(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield first and last of each row of consecutive ids."""
     ordered = sorted(ids)
-    ends = [one for one, following in pairwise([*ordered, -1]) if following != one + 1]
-    starts = [one for before, one in pairwise([-1, *ordered]) if before != one - 1 or before < 0]
+    ends = [ledger_id for ledger_id, following in pairwise([*ordered, -1]) if following != ledger_id + 1]
+    starts = [ledger_id for before, ledger_id in pairwise([-1, *ordered]) if before != ledger_id - 1 or before < 0]
     yield from zip(starts, ends, strict=True)
 
 

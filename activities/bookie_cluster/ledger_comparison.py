@@ -41,7 +41,7 @@ class Copier(Protocol):
         """Compare in full again."""
         ...
 
-    def summary(self, *, known: int) -> CopySummary:
+    def summary(self, *, already_verified: int) -> CopySummary:
         """Return what was done."""
         ...
 
@@ -49,8 +49,8 @@ class Copier(Protocol):
 class SwitchStores(Protocol):
     """Reads of copies from both clusters and from brokers, and the copier; tests have a double of it."""
 
-    def scan(self, cluster: BookieCluster, known: Ledgers) -> Ledgers:
-        """Return all ledgers of a cluster; what has not changed since `known` is not decoded again."""
+    def scan(self, cluster: BookieCluster, earlier: Ledgers) -> Ledgers:
+        """Return all ledgers of a cluster; what has not changed since `earlier` is not decoded again."""
         ...
 
     def references(self) -> ReferenceTable:
@@ -63,7 +63,7 @@ class SwitchStores(Protocol):
         """Return references to ledgers of compacted topics that only cursors' ledgers name; see `compacted`."""
         ...
 
-    def known(self) -> Verified:
+    def read_verified(self) -> Verified:
         """Return what earlier attempts of both directions have compared."""
         ...
 
@@ -94,10 +94,10 @@ class RealStores:
         self._task = task
         self._store = store
 
-    def scan(self, cluster: BookieCluster, known: Ledgers) -> Ledgers:
+    def scan(self, cluster: BookieCluster, earlier: Ledgers) -> Ledgers:
         """Return all ledgers of a cluster."""
         with self._task.ledgers(cluster) as directory:
-            return scan(directory, known)
+            return scan(directory, earlier)
 
     def references(self) -> ReferenceTable:
         """Return every reference in Pulsar's metadata to a ledger."""
@@ -109,7 +109,7 @@ class RealStores:
         """Return references to ledgers of compacted topics."""
         return compacted(self._task, ledgers, named, strict=strict)
 
-    def known(self) -> Verified:
+    def read_verified(self) -> Verified:
         """Return what earlier attempts have compared."""
         return read_known(self._task, self._store)
 

@@ -33,7 +33,7 @@ class LedgerCopier:
     Args:
         task: the step.
         progress: where verified and failed ledgers are remembered.
-        verified: what is known at the begin; grows.
+        verified: what is known at the start; grows.
         guard: called after each wave; what it raises ends the copy.
         urgent: whether brokers are stopped until it is done. If not, the restart of bookies that refuse ids which they
             have deleted is waited for without end; else those ledgers count as failed after a minute.
@@ -111,18 +111,18 @@ class LedgerCopier:
         parts = batches(records, recover=False, begun=self._verified.begun)
         if not parts:
             return
-        found: dict[int, Begun] = {}
+        begun: dict[int, Begun] = {}
 
         def take(outcomes: list[CopyOutcome]) -> None:
             self._task.context.check()
-            found.update({outcome.ledger_id: outcome.begun for outcome in outcomes if outcome.begun})
+            begun.update({outcome.ledger_id: outcome.begun for outcome in outcomes if outcome.begun})
             self._entries += sum(outcome.entries for outcome in outcomes)
             self._entry_bytes += sum(outcome.bytes for outcome in outcomes)
             self._compared += sum(outcome.entries for outcome in outcomes)
             self._concurrency = self._progress.require().concurrency
 
         ledger_jobs.copy_open(self._engine, self._pair, parts, tag=self._tag, on_outcomes=take, concurrency=self._pace)
-        self._note_begun(found)
+        self._note_begun(begun)
 
     def _tell_what_is_tried_again(self) -> None:
         if self._refused:
@@ -152,12 +152,12 @@ class LedgerCopier:
             self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_compared, concurrency=self._pace
         )
 
-    def summary(self, *, known: int = 0, left_open: int = 0, left_bytes: int = 0) -> CopySummary:
+    def summary(self, *, already_verified: int = 0, left_open: int = 0, left_bytes: int = 0) -> CopySummary:
         """Return what was done until now."""
         return CopySummary(
             copied=self._copied,
             equal=self._equal,
-            known=known,
+            already_verified=already_verified,
             recovered=self._recovered,
             left_open=left_open,
             left_bytes=left_bytes,
@@ -174,7 +174,7 @@ class LedgerCopier:
         )
 
     def _copy(self, records: Ledgers) -> None:
-        unsealed, sealed = records.where(lambda one: not one.closed), records.where(lambda one: one.closed)
+        unsealed, sealed = records.where(lambda ledger: not ledger.closed), records.where(lambda ledger: ledger.closed)
         begun = self._verified.begun
         parts = [*batches(unsealed, recover=True, begun=begun), *batches(sealed, recover=False, begun=begun)]
         ledger_jobs.copy(
@@ -203,8 +203,8 @@ class LedgerCopier:
         self._transient.update(outcome.ledger_id for outcome in outcomes if outcome.transient)
         self._refused.update(outcome.ledger_id for outcome in outcomes if outcome.verdict is Verdict.REFUSED)
         self._remember(outcomes)
-        if kept := {outcome.ledger_id: outcome.begun for outcome in outcomes if outcome.begun}:
-            self._note_begun(kept)
+        if begun := {outcome.ledger_id: outcome.begun for outcome in outcomes if outcome.begun}:
+            self._note_begun(begun)
         for outcome in outcomes:
             record = self._records[outcome.ledger_id]
             self._copied += outcome.verdict is Verdict.COPIED
@@ -217,11 +217,11 @@ class LedgerCopier:
                 self._recovered += not record.closed
                 self._compared += outcome.entries
 
-    def _note_begun(self, found: Mapping[int, Begun]) -> None:
+    def _note_begun(self, newly_begun: Mapping[int, Begun]) -> None:
         # Ledgers that have closed since, and are not copied yet, are continued with too.
-        known, copies = self._verified.begun, self._verified.copies
-        new = {number: begun for number, begun in {**known, **found}.items() if number not in copies}
-        if new != known:
+        recorded, copies = self._verified.begun, self._verified.copies
+        new = {number: begun for number, begun in {**recorded, **newly_begun}.items() if number not in copies}
+        if new != recorded:
             self._verified.begun = new
             self._progress.set_begun(new)
 
@@ -265,10 +265,10 @@ class LedgerCopier:
         return {outcome.ledger_id: self._why(outcome, use) for outcome, use in zip(failed, uses, strict=True)}
 
     def _why(self, outcome: CopyOutcome, use: str) -> str:
-        found = outcome.detail or str(outcome.verdict)
+        reason = outcome.detail or str(outcome.verdict)
         if outcome.verdict is Verdict.DIFFERENT:
-            found = f"another ledger has this id in {self._target}: {found}"
-        return f"{found} ({use})" if use else found
+            reason = f"another ledger has this id in {self._target}: {reason}"
+        return f"{reason} ({use})" if use else reason
 
     def _tell(self) -> None:
         detail = f"{self._ledgers:,} of {self._total_ledgers:,} ledgers"
@@ -286,4 +286,4 @@ def usage(metadata: LedgerMetadata) -> str:
     owner = next((custom[key].decode(errors="replace") for key in _OWNERS if key in custom), "")
     cursor = custom.get(_CURSOR, b"").decode(errors="replace")
     parts = (metadata.component, owner, f"cursor {cursor}" if cursor else "")
-    return " ".join(part for part in parts if part)
+    return " ".join(word for word in parts if word)

@@ -40,20 +40,20 @@ _ATTRIBUTED_KINDS = (ReferenceKind.DATA, *_PROMOTED_KINDS)
 
 def scan(
     directory: LedgerDirectory,
-    known: Mapping[int, LedgerFacts] = MappingProxyType({}),
+    earlier: Mapping[int, LedgerFacts] = MappingProxyType({}),
     members_of: Container[int] | None = None,
 ) -> Ledgers:
     """Return all ledgers of a cluster by id; those that cannot be decoded are in `undecodable`.
 
     Args:
         directory: of the cluster.
-        known: what an earlier scan found there; what has not changed since is not decoded again.
+        earlier: the result of an earlier scan; ledgers that have not changed since are not decoded again.
         members_of: see `LedgerDirectory.facts`.
 
     Raises:
         StoreError: they cannot be read.
     """
-    table = LedgerTable(directory.facts(known, members_of))
+    table = LedgerTable(directory.facts(earlier, members_of))
     table.undecodable = directory.undecodable
     return table
 
@@ -111,7 +111,11 @@ def attributed_references(task: BookieClusterTask, store: StoreReader) -> Refere
 
 def attributed(named: ReferenceTable, bootstrap: str | None) -> ReferenceTable:
     """Return references, those without an attribution with the bootstrap cluster; None leaves them without."""
-    return ReferenceTable(one._replace(cluster=one.cluster or bootstrap) for one in named) if bootstrap else named
+    return (
+        ReferenceTable(reference._replace(cluster=reference.cluster or bootstrap) for reference in named)
+        if bootstrap
+        else named
+    )
 
 
 def misattributed(
@@ -205,22 +209,26 @@ def compacted(
         StoreError: a cursor's ledger holds something else.
     """
     cursors = [
-        one
-        for one in named
-        if one.kind is ReferenceKind.CURSOR and one.path.endswith(COMPACTION_CURSOR) and one.ledger_id in ledgers
+        reference
+        for reference in named
+        if reference.kind is ReferenceKind.CURSOR
+        and reference.path.endswith(COMPACTION_CURSOR)
+        and reference.ledger_id in ledgers
     ]
     if task.input.routing is Routing.ATTRIBUTION or not cursors:
         return []
     with task.bookkeeper(task.ends.source) as source:
         return [
-            found
+            compacted
             for begin in range(0, len(cursors), _AT_ONCE)
-            for found in _compacted_by(source, cursors[begin : begin + _AT_ONCE], strict=strict)
+            for compacted in _compacted_by(source, cursors[begin : begin + _AT_ONCE], strict=strict)
         ]
 
 
 def _compacted_by(source: Cluster, cursors: Sequence[LedgerReference], *, strict: bool) -> Iterator[LedgerReference]:
-    for cursor, record in zip(cursors, source.directory.read([one.ledger_id for one in cursors]), strict=True):
+    for cursor, record in zip(
+        cursors, source.directory.read([reference.ledger_id for reference in cursors]), strict=True
+    ):
         if record:
             yield from _compacted_ledger(source, cursor, record, strict=strict)
 
@@ -235,12 +243,12 @@ def _compacted_ledger(
             raise
         return []
     digest = record.metadata.digest
-    return list({found for body in entries for found in named_in_entry(cursor, read_data(body, digest))})
+    return list({ledger for body in entries for ledger in named_in_entry(cursor, read_data(body, digest))})
 
 
 def dangling(ledgers: Collection[int], named: Iterable[LedgerReference]) -> list[LedgerReference]:
     """Return references whose ledger is absent from a cluster, except for those whose entries are in tiered storage."""
-    return [one for one in named if one.ledger_id not in ledgers and not one.offloaded]
+    return [reference for reference in named if reference.ledger_id not in ledgers and not reference.offloaded]
 
 
 def orphans(
@@ -257,7 +265,7 @@ def orphans(
         named: what Pulsar's metadata refer to.
         verified: what was copied, open ledgers included.
     """
-    begun = ((number, one.mzxid) for number, one in verified.begun.items() if number not in verified.copies)
+    begun = ((number, copied.mzxid) for number, copied in verified.begun.items() if number not in verified.copies)
     return [
         (number, copy.version)
         for number, mzxid in chain(verified.copies.items(), begun)

@@ -119,12 +119,12 @@ class SwitchPrecheckRun:
         needed, guess = 0, _UNKNOWN
         if target and chosen is not None and survey:
             needed = check_space(target, chosen, survey.largest_ensemble, self._findings)
-            left = chosen.where(lambda one: one.ledger_id not in target.ledgers)
+            remaining = chosen.where(lambda ledger: ledger.ledger_id not in target.ledgers)
             guess = estimate(
                 self._task.input,
                 survey,
-                left=len(left),
-                left_bytes=sum(one.length for one in left.values()),
+                remaining=len(remaining),
+                left_bytes=sum(ledger.length for ledger in remaining.values()),
                 inspection_seconds=seconds,
             )
         return SwitchPrecheck(
@@ -195,7 +195,9 @@ class SwitchPrecheckRun:
         if not (misplaced := misattributed(self._named, self._bootstrap, ledgers)):
             return
         marker = f"{self._task.input.registry_path}/{BOOTSTRAP}"
-        some = ", ".join(f"{one.kind} ledger {one.ledger_id} of {one.path}" for one in misplaced[:NAMED])
+        some = ", ".join(
+            f"{reference.kind} ledger {reference.ledger_id} of {reference.path}" for reference in misplaced[:NAMED]
+        )
         self._findings.block(
             "UNATTRIBUTED_LEDGERS",
             f"{len(misplaced):,} references without an attribution name ledgers that are not in {self._bootstrap}, "
@@ -241,7 +243,9 @@ class SwitchPrecheckRun:
 
     def _warn_of_cached_ids(self, target: ClusterInspection) -> None:
         ids, name, input = self._named.ids, target.cluster.name, self._task.input
-        others = sum(one.pulsars for one in target.ledgers.where(lambda one: one.ledger_id not in ids).values())
+        others = sum(
+            ledger.pulsars for ledger in target.ledgers.where(lambda ledger: ledger.ledger_id not in ids).values()
+        )
         if not others and input.routing is Routing.RESTART:
             return
         used = f" ({others:,} of Pulsar's ledgers there are not referred to by {input.metadata_url})" if others else ""
@@ -261,7 +265,9 @@ class SwitchPrecheckRun:
             entry_bytes=sum(record.length for record in records),
             kinds=dict(Counter(record.component or "other" for record in records).most_common()),
             references=len(self._named),
-            dangling=tuple(f"{one.path}: {one.kind} ledger {one.ledger_id}" for one in lost[:NAMED]),
+            dangling=tuple(
+                f"{reference.path}: {reference.kind} ledger {reference.ledger_id}" for reference in lost[:NAMED]
+            ),
             dangling_count=len(lost),
             largest_ensemble=max((record.ensemble_size for record in records), default=0),
         )
@@ -269,10 +275,10 @@ class SwitchPrecheckRun:
     def _lost(self, source: ClusterInspection) -> list[LedgerReference]:
         """Return references to ledgers that are not there, nor were made since all were listed."""
         lost = dangling(source.ledgers, self._named)
-        ids = sorted({one.ledger_id for one in lost})
+        ids = sorted({reference.ledger_id for reference in lost})
         with self._task.ledgers(source.cluster) as directory:
             made = directory.existing(ids)
-        return [one for one in lost if one.ledger_id not in made]
+        return [reference for reference in lost if reference.ledger_id not in made]
 
     def _warn_of_deleted(self, target: ClusterInspection, chosen: Ledgers) -> None:
         task, name = self._task, target.cluster.name
@@ -289,8 +295,8 @@ class SwitchPrecheckRun:
     def _warn_of_unreferenced(self, source: ClusterInspection) -> None:
         """Warn of ledgers without a reference; not a blocker, since brokers create a ledger before they refer to it."""
         ids = self._named.ids
-        others = source.ledgers.where(lambda one: one.ledger_id not in ids)
-        pulsars = others.where(lambda one: one.pulsars)
+        others = source.ledgers.where(lambda ledger: ledger.ledger_id not in ids)
+        pulsars = others.where(lambda ledger: ledger.pulsars)
         still_open = sum(not pulsar.closed for pulsar in pulsars.values())
         input = self._task.input
         cause = (
@@ -311,7 +317,11 @@ class SwitchPrecheckRun:
             findings.warn(f"{len(lost):,} references name ledgers that {source.cluster.name} does not have either")
         if input.routing is Routing.RESTART:
             self._warn_of_unreferenced(source)
-        unstamped = {one.ledger_id for one in self._named if one.kind is ReferenceKind.DATA and one.cluster is None}
+        unstamped = {
+            reference.ledger_id
+            for reference in self._named
+            if reference.kind is ReferenceKind.DATA and reference.cluster is None
+        }
         if unstamped and input.routing is Routing.ATTRIBUTION:
             findings.warn(
                 # Before the third revision of PIP-477 brokers read such from the ACTIVE cluster, which is another one
@@ -333,19 +343,19 @@ _UNKNOWN = Estimate(0.0, 0.0, "none, because not everything could be read")
 
 
 def estimate(
-    input: BookieClusterInput, survey: LedgerSurvey, *, left: int, left_bytes: int, inspection_seconds: float
+    input: BookieClusterInput, survey: LedgerSurvey, *, remaining: int, left_bytes: int, inspection_seconds: float
 ) -> Estimate:
     """Estimate both times.
 
     Args:
         input: says how fast it may go.
         survey: what moves.
-        left: closed ledgers that the target lacks.
+        remaining: closed ledgers that the target lacks.
         left_bytes: bytes of their entries.
         inspection_seconds: time that reading both clusters' metadata took just now.
     """
     rate = min(_BYTES_PER_SECOND, input.throttle * 1e6) if input.throttle else _BYTES_PER_SECOND
-    copy = left_bytes / rate + left / _LEDGERS_PER_SECOND
+    copy = left_bytes / rate + remaining / _LEDGERS_PER_SECOND
     pause = _PAUSE_SECONDS + _INSPECTIONS * inspection_seconds + survey.unsealed * _RECOVERY_SECONDS
     if input.full_verify:
         pause += survey.entry_bytes / _BYTES_PER_SECOND + survey.ledgers / _LEDGERS_PER_SECOND

@@ -68,11 +68,11 @@ def ask_brokers(
     input = task.input
     with task.broker_view() as view:
         seen = [view.read(broker) for broker in running]
-        for known in seen:
-            _check_settings(task, known, findings, bookies, committed=committed)
+        for answer in seen:
+            _check_settings(task, answer, findings, bookies, committed=committed)
         if input.routing is Routing.ATTRIBUTION:
             # One that answers nothing at all is known as such already, and may be in a restart.
-            answering = [broker for broker, known in zip(running, seen, strict=True) if known.settings is not None]
+            answering = [broker for broker, answer in zip(running, seen, strict=True) if answer.settings is not None]
             _check_plugin(answering, view.lacks_plugin, findings)
     oldest = check_releases(findings, input.kind, seen, accepted=input.accepted, unseen=(Product.BOOKKEEPER,))
     if input.routing is Routing.ATTRIBUTION and oldest and not oldest.has(Behaviour.LEDGER_PROPERTIES):

@@ -104,25 +104,25 @@ class SwitchProgress:
         self._failures += len(chosen)
         self._append(_FAILED, chosen)
 
-    def report(self, name: str, what: str, found: Sequence[FailedItem]) -> FailedItems:
+    def report(self, name: str, what: str, failures: Sequence[FailedItem]) -> FailedItems:
         """Return what failed, as a report carries it; a list that is too long for that is kept whole in nodes.
 
         Args:
             name: of the list.
             what: see `FailedItems`.
-            found: all of them.
+            failures: all of them.
 
         Raises:
             StoreConflict: a newer attempt has taken over.
         """
         self._clear(name)
-        if len(found) <= NAMED:
-            return FailedItems.of(what, found)
-        self._append(name, [[item.path, item.ledger_id, item.reason[:_LONGEST_REASON]] for item in found])
-        return FailedItems.of(what, found, listed_in=f"{self._top}/{name}")
+        if len(failures) <= NAMED:
+            return FailedItems.of(what, failures)
+        self._append(name, [[item.path, item.ledger_id, item.reason[:_LONGEST_REASON]] for item in failures])
+        return FailedItems.of(what, failures, listed_in=f"{self._top}/{name}")
 
     def forget_failed(self) -> None:
-        """Begin the list of failures again: this attempt tries all of them again."""
+        """Clear the list of failures: this attempt tries all of them again."""
         self.require()  # mutant: bookie-cluster/a-late-attempt-forgets-failures
         self._failures = 0
         self._clear(_FAILED)
@@ -144,9 +144,9 @@ class SwitchProgress:
         node = self._store.get(f"{self._top}/{_DELETED}")
         if node is None:
             return 0
-        found: dict[str, Any] = json.loads(node.value)
+        counts: dict[str, Any] = json.loads(node.value)
         # mutant: bookie-cluster/deletions-are-counted-from-zero
-        return int(found["ledgers"]) if found["step"] == self._step else 0
+        return int(counts["ledgers"]) if counts["step"] == self._step else 0
 
     def note_deleted(self, ledgers: int) -> None:
         """Remember how many this step will have deleted, before it does so: a repetition must not exceed its limit.
@@ -168,8 +168,8 @@ class SwitchProgress:
         last = max((int(child) for child in self._store.children(top)), default=0)
         # Rewritten with its new items until it is full: nodes stay few, and brokers share this store.
         stored = self._store.get(_node(top, last))
-        found = _decode(stored.value) if stored else []
-        for number, chunk in enumerate(pack([*found, *items]), last):
+        recorded = _decode(stored.value) if stored else []
+        for number, chunk in enumerate(pack([*recorded, *items]), last):
             self._registry.put(_node(top, number), chunk)  # mutant: bookie-cluster/progress-of-a-late-attempt
 
 
@@ -183,13 +183,13 @@ def read_verified(store: StoreReader, progress: str) -> IdNumbers:
     Raises:
         StoreError: it cannot be read.
     """
-    found = IdNumbers()
+    verified = IdNumbers()
     for ledger, mzxid in read_lists(store, f"{progress}/{VERIFIED}"):
         if mzxid != _TAKEN_BACK:
-            found[int(ledger)] = int(mzxid)
+            verified[int(ledger)] = int(mzxid)
         else:
-            found.pop(int(ledger), None)
-    return found
+            verified.pop(int(ledger), None)
+    return verified
 
 
 def read_begun(store: StoreReader, progress: str) -> dict[int, Begun]:
@@ -204,8 +204,8 @@ def read_failed(store: StoreReader, progress: str) -> dict[int, str]:
 
 def read_cutover_ledger_id(store: StoreReader, progress: str) -> int | None:
     """Return the highest id of the source when brokers were directed away; None before that."""
-    (found,) = store.read([f"{progress}/{_CUTOVER}".encode()])
-    return int(json.loads(found.value)["highest"]) if isinstance(found, Record) else None
+    (stored,) = store.read([f"{progress}/{_CUTOVER}".encode()])
+    return int(json.loads(stored.value)["highest"]) if isinstance(stored, Record) else None
 
 
 def pack(items: Iterable[Sequence[Any]]) -> Iterator[bytes]:
@@ -257,10 +257,10 @@ class IdNumbers(MutableMapping[int, int]):
             self[ledger] = number
 
     def __getitem__(self, ledger: int) -> int:
-        found = self._recent[ledger] if ledger in self._recent else self._recorded_outcome(ledger)
-        if found is None:
+        mzxid = self._recent[ledger] if ledger in self._recent else self._recorded_outcome(ledger)
+        if mzxid is None:
             raise KeyError(ledger)
-        return found
+        return mzxid
 
     def __setitem__(self, ledger: int, number: int) -> None:
         self._recent[ledger] = number

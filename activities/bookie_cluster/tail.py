@@ -79,7 +79,7 @@ class _TailCopier:
     def __init__(self, task: BookieClusterTask, stores: SwitchStores, progress: SwitchProgress) -> None:
         self._task = task
         self._stores = stores
-        self._verified = stores.known()
+        self._verified = stores.read_verified()
         self.progress = progress
 
     def copy(self, no_brokers: _NoBrokersGuard) -> TailCopy:
@@ -88,7 +88,7 @@ class _TailCopier:
         progress.forget_failed()
         named = self._stores.references()
         copying = self._stores.copier(progress, self._verified, guard=no_brokers.require, urgent=True)
-        seen, known = self._converge(copying, named)
+        seen, already_verified = self._converge(copying, named)
         # A broker that came would have created ledgers that `seen` does not hold.
         no_brokers.require()  # mutant: bookie-cluster/no-check-for-brokers-after-the-copy
         progress.set_cutover_ledger_id(seen.source.highest)
@@ -103,7 +103,7 @@ class _TailCopier:
         # The last check: on this answer the workflow directs brokers to the target.
         no_brokers.require()  # mutant: bookie-cluster/no-last-check-for-brokers
         return TailCopy(
-            copy_summary=copying.summary(known=known),
+            copy_summary=copying.summary(already_verified=already_verified),
             checked=len(seen.moving),
             removed=removed,
             references=present,
@@ -113,7 +113,7 @@ class _TailCopier:
 
     def _converge(self, copying: Copier, named: ReferenceTable) -> tuple[LedgerComparison, int]:
         """Copy until nothing is found that is neither verified nor failed; returns what was read then."""
-        known: int | None = None
+        already_verified: int | None = None
         seen = LedgerComparison()
         for _ in range(_ROUNDS):
             self._task.context.check()
@@ -122,10 +122,10 @@ class _TailCopier:
             seen = LedgerComparison.read(
                 self._task, self._stores, self._verified, seen, failed=copying.failed, frozen_references=named
             )
-            if known is None:
-                known = len(seen.moving) - len(seen.todo)
+            if already_verified is None:
+                already_verified = len(seen.moving) - len(seen.todo)
             if not seen.todo:
-                return seen, known
+                return seen, already_verified
             copying.copy(seen.todo)
         raise StoreConflict(
             f"ledgers of {self._task.ends.source.name} keep changing although no broker is registered; stop the "

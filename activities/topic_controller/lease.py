@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from activities.pulsar.exclusion import metadata_on_the_move
-from clients.cas.claims import ClaimKeeper, Held
+from clients.cas.claims import ClaimKeeper, VersionedClaim
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreContention
 from models.lifecycle.claim import Attempt, Claim
@@ -72,7 +72,7 @@ class LeaderLease(ClaimKeeper[LeaderClaim]):
         require_active_store(self._metadata)
         return super().take(**fields)
 
-    def _required(self) -> Held[LeaderClaim]:
+    def _required(self) -> VersionedClaim[LeaderClaim]:
         require_active_store(self._metadata)  # mutant: topic-controller/writes-into-a-store-that-is-left
         return super()._required()
 

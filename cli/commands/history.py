@@ -15,7 +15,7 @@ from temporalio.worker import Replayer
 from cli.operations import against_temporal
 from cli.options import Form, Output, WorkflowId, answer
 from process.exit_codes import CommandFailed, ExitCode
-from temporal.client import ANSWER_LIMIT, quiet_runtime
+from temporal.client import ANSWER_LIMIT, runtime_without_logs
 from temporal.converter import DATA_CONVERTER
 from temporal.sandbox import WORKFLOW_RUNNER
 from worker import catalog
@@ -73,7 +73,7 @@ async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type])
         workflows=workflows,
         workflow_runner=WORKFLOW_RUNNER,
         data_converter=DATA_CONVERTER,
-        runtime=quiet_runtime(),
+        runtime=runtime_without_logs(),
         # Otherwise the SDK compiles every loaded module to compute an id.
         build_id="replay",
     )

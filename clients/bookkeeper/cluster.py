@@ -64,7 +64,7 @@ def open_clusters(
     source_may_be_down: bool = False,
     claims: StoreUrl | None = None,
 ) -> Generator[tuple[Cluster, Cluster]]:
-    """Two clusters whose connections are waited for together, so that reads here and writes there overlap.
+    """Open two clusters whose connections share an event loop, so that reads from one and writes to the other overlap.
 
     Args:
         source: root of the ledgers of the first.
@@ -94,7 +94,7 @@ def open_cluster(
     *,
     claims: StoreUrl | None = None,
 ) -> Generator[Cluster]:
-    """One cluster.
+    """Open one cluster.
 
     Args:
         url: root of its ledgers.

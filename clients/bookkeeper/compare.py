@@ -27,7 +27,7 @@ when the work must stop."""
 
 
 class Content(NamedTuple):
-    """What a ledger holds.
+    """Content of a ledger.
 
     Attributes:
         digest: of the bodies, and of where one ends and the next begins.
@@ -78,8 +78,8 @@ def compare_batch(
     """
     outcomes: list[CopyOutcome] = []
     pairs: list[tuple[LedgerRecord, LedgerRecord]] = []
-    found = zip(ids, source.directory.read(ids), target.directory.read(ids), strict=True)
-    for ledger_id, mine, theirs in found:
+    records = zip(ids, source.directory.read(ids), target.directory.read(ids), strict=True)
+    for ledger_id, mine, theirs in records:
         if mine is None:
             outcomes.append(CopyOutcome(ledger_id, Verdict.DELETED))
         elif not mine.metadata.closed:
@@ -95,7 +95,7 @@ def compare_records(
     source: Cluster,
     target: Cluster,
     pairs: Iterable[tuple[LedgerRecord, LedgerRecord]],
-    known: Mapping[int, Content],
+    read_before: Mapping[int, Content],
     *,
     check: Check,
     firsts: Mapping[int, int] = _WHOLE,
@@ -106,7 +106,7 @@ def compare_records(
         source: the one cluster.
         target: the other.
         pairs: metadata of each ledger on both sides.
-        known: what ledgers hold that were read from the source a moment ago; they are not read there again.
+        read_before: what ledgers hold that were read from the source a moment ago; they are not read there again.
         check: see `Check`.
         firsts: ledgers that were compared before, up to this entry.
 
@@ -120,19 +120,19 @@ def compare_records(
             outcomes.append(CopyOutcome(mine.ledger_id, Verdict.DIFFERENT, detail=why))
         else:
             alike.append((mine, theirs))
-    contents: dict[int, Content | StoreError] = dict(known)
+    contents: dict[int, Content | StoreError] = dict(read_before)
     # What was just copied is not read from the source again: its digests were checked on the way.
-    contents |= read_contents(source, [mine for mine, _ in alike if mine.ledger_id not in known], check, firsts)
+    contents |= read_contents(source, [mine for mine, _ in alike if mine.ledger_id not in read_before], check, firsts)
     readable = [pair for pair in alike if isinstance(contents[pair[0].ledger_id], Content)]
     # What is read at the source counts like what is written: brokers use these bookies.
     copies = read_contents(target, [theirs for _, theirs in readable], lambda _: check(0), firsts)
     for mine, theirs in alike:
-        expected, found = contents[mine.ledger_id], copies.get(mine.ledger_id)
+        expected, copied = contents[mine.ledger_id], copies.get(mine.ledger_id)
         if isinstance(expected, StoreError):
             outcomes.append(unreadable(source, mine.ledger_id, expected))
-        elif isinstance(found, StoreError):
-            outcomes.append(_unreadable_copy(mine.ledger_id, found))
-        elif expected == found:
+        elif isinstance(copied, StoreError):
+            outcomes.append(_unreadable_copy(mine.ledger_id, copied))
+        elif expected == copied:
             outcomes.append(CopyOutcome(mine.ledger_id, Verdict.EQUAL, *expected[1:], mzxid=theirs.mzxid))
         else:
             entry = _first_difference(source, target, mine, theirs)
@@ -148,11 +148,11 @@ def read_contents(
     contents: dict[int, Content | StoreError] = {}
     for ledger_id, parts in read_all(cluster, records, firsts):
         total = ContentSum()
-        for part in parts:
-            if isinstance(part, StoreError):
-                contents[ledger_id] = part
+        for piece in parts:
+            if isinstance(piece, StoreError):
+                contents[ledger_id] = piece
                 break
-            check(total.add(part))
+            check(total.add(piece))
         else:
             contents[ledger_id] = total.content()
     return contents
@@ -185,8 +185,8 @@ def _small(ledger_id: int, metadata: LedgerMetadata, firsts: Mapping[int, int]) 
     # Fewer bytes than entries: BookKeeper's own recovery may record a length of 0 although there are entries.
     if metadata.length <= metadata.last_entry:  # mutant: bookie-cluster/a-ledger-of-a-false-length-is-read-as-a-whole
         return False
-    left = metadata.last_entry + 1 - firsts.get(ledger_id, 0)
-    return metadata.length * left <= WHOLE_BYTES * (metadata.last_entry + 1)
+    remaining = metadata.last_entry + 1 - firsts.get(ledger_id, 0)
+    return metadata.length * remaining <= WHOLE_BYTES * (metadata.last_entry + 1)
 
 
 def _ending_with_error(parts: Iterable[list[bytes]]) -> Iterator[list[bytes] | StoreError]:
@@ -223,7 +223,7 @@ def _unreadable_copy(ledger_id: int, cause: StoreError) -> CopyOutcome:
 
 
 def _unlike(mine: LedgerMetadata, theirs: LedgerMetadata) -> str:
-    """In what the metadata differ; empty if they say the same."""
+    """Return how the metadata differ; empty if their content is the same."""
     if mine.same_content(theirs):
         return ""
     names = ("state", "last_entry", "length", "digest", "custom_map")

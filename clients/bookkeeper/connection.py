@@ -24,7 +24,7 @@ _LONGEST_FRAME = 1 << 30
 
 
 class Refused(NamedTuple):
-    """Why a bookie gave no entry.
+    """Reason why a bookie returned no entry.
 
     Attributes:
         code: a code of `wire_v2`, or `wire_v2.LOST`.

@@ -1,4 +1,4 @@
-"""What protects an entry against a bookie that lost or changed bytes of it.
+"""Digests of entries: they protect an entry against a bookie that lost or changed bytes of it.
 
 A bookie keeps an entry's body as it was sent: ledger id, entry id, last add confirmed and length (8 bytes each,
 big-endian), the digest over these 32 bytes and the data, and the data. Neither cluster nor bookie is part of it, so
@@ -23,7 +23,7 @@ from clients.bookkeeper.metadata import DigestType
 
 HEADER = struct.Struct(">qqqq")
 IDS = struct.Struct(">qq")
-"""What a header begins with: ledger and entry."""
+"""The start of a header: ledger and entry."""
 
 _IDS_AND_CRC32C = struct.Struct(">qq16xI")
 _DATA_AFTER_CRC32C = _IDS_AND_CRC32C.size
@@ -37,7 +37,7 @@ class EntryCorrupt(Exception):
 
 
 class EntryHeader(NamedTuple):
-    """What stands before an entry's digest.
+    """The header before an entry's digest.
 
     Attributes:
         ledger_id: its ledger.

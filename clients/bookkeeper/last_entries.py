@@ -1,4 +1,4 @@
-"""What the bookies have as a ledger's last entry, asked without fencing: its writer continues."""
+"""The last entry of a ledger on its bookies, read without fencing, so that its writer continues."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def last_entries(bookies: Bookies, ledger_id: int, metadata: LedgerMetadata) -> 
         last = metadata.last_entry
         return [LedgerReader(bookies).read_entry(ledger_id, metadata, last)] if last >= 0 else []
     first, ensemble = metadata.segments[-1]
-    found = [body for body in _ask(bookies, ledger_id, ensemble) if _valid(body, ledger_id, metadata)]
+    bodies = [body for body in _ask(bookies, ledger_id, ensemble) if _valid(body, ledger_id, metadata)]
     # Where nothing was written to the newest ensemble, the one before it ends the ledger, and all of it is confirmed.
-    if not found and first > 0:
-        found = [LedgerReader(bookies).read_entry(ledger_id, metadata, first - 1)]
-    return found
+    if not bodies and first > 0:
+        bodies = [LedgerReader(bookies).read_entry(ledger_id, metadata, first - 1)]
+    return bodies
 
 
 def last_confirmed(bookies: Bookies, ledger_id: int, metadata: LedgerMetadata) -> int:

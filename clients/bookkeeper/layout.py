@@ -1,4 +1,4 @@
-"""Where BookKeeper keeps a ledger's metadata beneath the ledgers root, in its hierarchical layouts.
+"""Paths at which BookKeeper keeps a ledger's metadata beneath the ledgers root, in its hierarchical layouts.
 
 An id below 2^31 has ten digits and lies at `/dd/dddd/Ldddd`; a larger one has nineteen, at `/ddd/dddd/dddd/dddd/Ldddd`.
 BookKeeper's HierarchicalLedgerManager, which Pulsar uses, reads and writes both; its LongHierarchicalLedgerManager has
@@ -50,5 +50,5 @@ def ledger_id(path: str) -> int | None:
 
 
 def ledger_subtrees(children: Iterable[str]) -> list[str]:
-    """Those of the root's children (full paths) beneath which ledgers lie; BookKeeper's own nodes are left out."""
+    """Return the root's children (full paths) beneath which ledgers lie, without BookKeeper's own nodes."""
     return [path for path in children if _SUBTREE.fullmatch(path)]

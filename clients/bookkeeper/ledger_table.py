@@ -1,4 +1,4 @@
-"""What decisions about ledgers rest on, for all ledgers of a cluster at once: some fifty bytes for each."""
+"""A compact table of the facts about all ledgers of a cluster, about fifty bytes for each."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _origin(metadata: LedgerMetadata) -> int:
 
 
 class _Kind(NamedTuple):
-    """What many ledgers have in common."""
+    """Properties that many ledgers have in common."""
 
     state: LedgerState
     ensemble_size: int

@@ -1,4 +1,4 @@
-"""All ledgers of a BookKeeper cluster, and its bookies, from ZooKeeper."""
+"""The ledgers and bookies of a BookKeeper cluster, read from ZooKeeper."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LedgerRecord(NamedTuple):
 
     @property
     def facts(self) -> LedgerFacts:
-        """What is kept of it where all ledgers of a cluster are looked at."""
+        """The few facts that a scan of all ledgers of a cluster keeps of this one."""
         return ledger_facts(self.ledger_id, self.metadata, self.version, self.mzxid)
 
 
@@ -96,15 +96,15 @@ class LedgerDirectory(Closeable):
                 yield ledgers
 
     def facts(
-        self, known: Mapping[int, LedgerFacts] = MappingProxyType({}), members_of: Container[int] | None = None
+        self, earlier: Mapping[int, LedgerFacts] = MappingProxyType({}), members_of: Container[int] | None = None
     ) -> Iterator[LedgerFacts]:
         """Yield the facts of all ledgers, in no order, without those that are deleted during the scan.
 
         So are those that cannot be decoded, which may be another program's: see `undecodable`.
 
         Args:
-            known: what an earlier call found; ledgers that have not changed since are not decoded again.
-            members_of: the ledgers that count for `members`; None stands for all.
+            earlier: the result of an earlier call; ledgers that have not changed since are not decoded again.
+            members_of: the ledgers that count for `members`; None means all.
 
         Raises:
             StoreDenied: the ACL of one refuses it.
@@ -113,22 +113,22 @@ class LedgerDirectory(Closeable):
         self.undecodable = {}
         for batch in self._scan():
             for record in batch:
-                if facts := self._facts(record, known, members_of):
+                if facts := self._facts(record, earlier, members_of):
                     yield facts
 
     def _facts(
-        self, record: Record | Unreadable, known: Mapping[int, LedgerFacts], members_of: Container[int] | None
+        self, record: Record | Unreadable, earlier: Mapping[int, LedgerFacts], members_of: Container[int] | None
     ) -> LedgerFacts | None:
         ledger_id = layout.ledger_id(record.path.decode(errors="replace"))
         if ledger_id is None:
             return None
-        one = _readable(record)
-        before = known.get(ledger_id)
+        readable = _readable(record)
+        before = earlier.get(ledger_id)
         # A node that was deleted and created again has another zxid too.
-        if before is not None and before.mzxid == one.changed:
+        if before is not None and before.mzxid == readable.changed:
             return before
         try:
-            ledger = _decoded(ledger_id, one)
+            ledger = _decoded(ledger_id, readable)
         except (StoreProtocolError, StoreUnsupported) as cause:
             self.undecodable[ledger_id] = str(cause)
             return None
@@ -158,11 +158,11 @@ class LedgerDirectory(Closeable):
     def _highest_beneath(self, path: str) -> int:
         for child in reversed(self._reader.children(path.encode())):
             name = child.decode(errors="replace")
-            found = layout.ledger_id(name)
+            ledger_id = layout.ledger_id(name)
             # Nodes above ledgers stay when the last one is deleted: an empty one says nothing of those before it.
-            found = self._highest_beneath(name) if found is None else found
-            if found >= 0:
-                return found
+            ledger_id = self._highest_beneath(name) if ledger_id is None else ledger_id
+            if ledger_id >= 0:
+                return ledger_id
         return -1
 
     def read(self, ids: Sequence[int]) -> list[LedgerRecord | None]:
@@ -223,7 +223,7 @@ class LedgerDirectory(Closeable):
         return self._text(layout.INSTANCE_ID)
 
     def layout(self) -> str | None:
-        """The factory of the ledger manager, such as `org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory`.
+        """Return the ledger manager's factory, e.g. `org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory`.
 
         None if the root does not say: Pulsar's metadata driver has only the hierarchical layout, and writes none.
         """
@@ -423,12 +423,12 @@ def _ledger(record: Record | Unreadable) -> LedgerRecord | None:
     return None if ledger_id is None else _decoded(ledger_id, _readable(record))
 
 
-def _decoded(ledger_id: int, one: Record) -> LedgerRecord:
+def _decoded(ledger_id: int, record: Record) -> LedgerRecord:
     try:
-        metadata = decode_metadata(one.value)
+        metadata = decode_metadata(record.value)
     except StoreError as cause:
-        raise cause.saying(f"ledger {ledger_id}: {cause}", path=one.path, ledger_id=ledger_id) from cause
-    return LedgerRecord(ledger_id, metadata, one.version, one.changed)
+        raise cause.saying(f"ledger {ledger_id}: {cause}", path=record.path, ledger_id=ledger_id) from cause
+    return LedgerRecord(ledger_id, metadata, record.version, record.changed)
 
 
 def _readable(record: Record | Unreadable) -> Record:

@@ -32,7 +32,7 @@ _KNOWN = tuple(field.name for field in LedgerMetadataFormat.DESCRIPTOR.fields)
 
 
 class LedgerState(IntEnum):
-    """Whether a ledger may still grow."""
+    """State of a ledger: only an open one can grow."""
 
     OPEN = 1
     IN_RECOVERY = 2
@@ -40,7 +40,7 @@ class LedgerState(IntEnum):
 
 
 class DigestType(IntEnum):
-    """What protects the entries."""
+    """Algorithm of the digest that protects entries."""
 
     CRC32 = 1
     HMAC = 2
@@ -62,7 +62,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """What is known of a ledger.
+    """Metadata of a ledger.
 
     Attributes:
         ensemble_size: bookies of one segment.
@@ -101,7 +101,7 @@ class LedgerMetadata:
 
     @property
     def component(self) -> str:
-        """What Pulsar uses the ledger for, `managed-ledger` or `schema` for example; empty where it does not say."""
+        """Pulsar's use of the ledger, for example `managed-ledger` or `schema`; empty if it is not recorded."""
         return self.custom_map.get(COMPONENT, b"").decode(errors="replace")
 
     @property
@@ -183,7 +183,7 @@ def _metadata(form: LedgerMetadataFormat) -> LedgerMetadata:
     if not form.HasField("digestType"):
         raise StoreUnsupported("the ledger's metadata names no digest type (BookKeeper before 4.1); delete the ledger")
     # Top-level unknown fields are kept; those inside of segments would be dropped when the node is written again.
-    if any(len(UnknownFieldSet(part)) for part in (*form.segment, *form.customMetadata)):
+    if any(len(UnknownFieldSet(message)) for message in (*form.segment, *form.customMetadata)):
         raise StoreUnsupported("the ledger's metadata was written by a newer BookKeeper than 4.18, and would be cut")
     if form.segment and min(segment.firstEntryId for segment in form.segment):
         raise StoreProtocolError("the ledger's metadata has no segment for the first entries; check who wrote it")

@@ -33,7 +33,7 @@ def read_oxia_generator(url: StoreUrl, *, timeout: float) -> IdGenerator | None:
 
 
 def raise_oxia_generator(url: StoreUrl, above: int, *, timeout: float) -> IdGenerator:
-    """Have the generator give ids above this one; where it does already, nothing is changed.
+    """Make the generator assign ids above this one; change nothing if it already does.
 
     It cannot be lowered. The call can be repeated, and run twice at once. Brokers see it through a notification.
 

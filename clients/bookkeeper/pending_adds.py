@@ -45,12 +45,12 @@ class PendingAdds:
         self._batches: deque[_Batch] = deque()
 
     def append(self, bodies: Sequence[bytes], size: int) -> None:
-        """Entries that are sent together."""
+        """Append entries that are sent together."""
         self._batches.append(_Batch(len(bodies), size, bodies))
         self.size += size
 
     def accept(self, count: int) -> None:
-        """So many entries were taken; the first ones count as these."""
+        """Remove the first `count` entries: the bookie has taken them."""
         while self._batches and (count or not self._batches[0].count):
             head = self._batches[0]
             taken = min(count, head.count)

@@ -80,13 +80,13 @@ class Bookies(Closeable):
         return reason if time.monotonic() < until else ""
 
     def quarantine(self, bookie_id: str, reason: str) -> None:
-        """Do not ask a bookie for some seconds."""
+        """Exclude a bookie from requests for some seconds."""
         self._quarantine[bookie_id] = time.monotonic() + QUARANTINE_SECONDS, reason
         # A bookie that was restarted may come back under another address.
         self._resolved = float("-inf")
 
     def refuse_writes(self, bookie_id: str) -> None:
-        """Do not count a bookie among the writable ones for some seconds: it has refused an entry."""
+        """Exclude a bookie from the writable ones for some seconds: it has refused an entry."""
         self._no_writes[bookie_id] = time.monotonic() + QUARANTINE_SECONDS
 
     def writable(self) -> list[str]:
@@ -100,7 +100,7 @@ class Bookies(Closeable):
         )
 
     def takes_requests_of(self, bookie_id: str, size: int) -> bool:
-        """Whether a bookie takes requests of so many bytes; it is sent the length of one only, over a new connection.
+        """Return whether a bookie accepts requests of this size; only a length is sent, over a new connection.
 
         A bookie closes the connection when a length is above its `nettyMaxFrameSizeBytes`. One that cannot be reached
         is not known to refuse any.
@@ -133,13 +133,13 @@ class Bookies(Closeable):
         Raises:
             StoreError: as `connection`; or the bookie answers nothing.
         """
-        known = self._batches.get(bookie_id)
-        if known is None:
-            known = self._batches[bookie_id] = self._ask_for_batch(bookie_id, ledger_id, entry_id)
-        return known
+        supported = self._batches.get(bookie_id)
+        if supported is None:
+            supported = self._batches[bookie_id] = self._ask_for_batch(bookie_id, ledger_id, entry_id)
+        return supported
 
     def forgive(self, bookie_id: str) -> None:
-        """Ask a bookie again at once, over a new connection: what it failed at, or is about to, was not its fault."""
+        """Ask a bookie again at once, over a new connection: the failure was not its fault."""
         if connection := self._connections.get(bookie_id):
             connection.lose("was asked for too much")
         self._quarantine.pop(bookie_id, None)

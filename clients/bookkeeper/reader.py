@@ -180,8 +180,8 @@ class LedgerStream:
         self.ready: dict[int, list[bytes]] = {}
         self.missing = last - first + 1
         self.unrequested = first
-        known = metadata.length // (metadata.last_entry + 1) if metadata.last_entry >= 0 else _USUAL_ENTRY
-        self.entry_size = known + _OVERHEAD
+        average = metadata.length // (metadata.last_entry + 1) if metadata.last_entry >= 0 else _USUAL_ENTRY
+        self.entry_size = average + _OVERHEAD
         self.chunk = max(1, min(_TARGET // self.entry_size, _MOST_ENTRIES))
         self.error: StoreError | None = None
         self.wanted = True
@@ -229,9 +229,9 @@ class Fetch:
     def send(self) -> None:
         """Send what was requested, as far as the sockets take it."""
         while self._unsent:
-            part = self._unsent.popleft()
-            if part.stream.wanted and not part.stream.error:
-                self._send(part)
+            requested = self._unsent.popleft()
+            if requested.stream.wanted and not requested.stream.error:
+                self._send(requested)
         self._bookies.loop.send()
 
     def poll(self) -> None:
@@ -242,84 +242,88 @@ class Fetch:
             self._bookies.loop.poll()
         self.send()
 
-    def _send(self, part: _Range) -> None:
-        stream = part.stream
-        for bookie_id in self._candidates(part):
+    def _send(self, requested: _Range) -> None:
+        stream = requested.stream
+        for bookie_id in self._candidates(requested):
             try:
-                batch = part.count > 1 and self._bookies.reads_batches(bookie_id, stream.ledger_id, part.first)
+                batch = requested.count > 1 and self._bookies.reads_batches(
+                    bookie_id, stream.ledger_id, requested.first
+                )
                 connection = self._bookies.connection(bookie_id)
             except StoreError as cause:
                 code = wire_v2.DENIED if isinstance(cause, StoreDenied) else wire_v2.LOST
-                part.refusals[bookie_id] = Refused(code, str(cause))
+                requested.refusals[bookie_id] = Refused(code, str(cause))
                 continue
             if batch:
-                on_answer = partial(self._answered, part, bookie_id)
-                connection.read_batch(stream.ledger_id, part.first, part.count, _LARGEST_ANSWER, on_answer)
+                on_answer = partial(self._answered, requested, bookie_id)
+                connection.read_batch(stream.ledger_id, requested.first, requested.count, _LARGEST_ANSWER, on_answer)
                 return
-            for entry in range(part.first, part.first + part.count):
-                single = _Range(stream, entry, 1, {**part.refusals})
+            for entry in range(requested.first, requested.first + requested.count):
+                single = _Range(stream, entry, 1, {**requested.refusals})
                 connection.read(stream.ledger_id, entry, partial(self._answered, single, bookie_id))
             return
-        stream.error = _unreadable(part)
+        stream.error = _unreadable(requested)
 
-    def _candidates(self, part: _Range) -> list[str]:
+    def _candidates(self, requested: _Range) -> list[str]:
         """Return replicas not asked yet, good ones first."""
-        stream = part.stream
-        replicas = stream.metadata.replicas(part.first)
-        if part.count > 1:
+        stream = requested.stream
+        replicas = stream.metadata.replicas(requested.first)
+        if requested.count > 1:
             # A ledger is read from one replica, and another ledger from the next: bookies read ahead, and alternating
             # would make each of them read everything.
             offset = stream.ledger_id % len(replicas)
             replicas = sorted(replicas)[offset:] + sorted(replicas)[:offset]
-        left = [bookie_id for bookie_id in replicas if bookie_id not in part.refusals]
-        if stream.quarantined or any(self._bookies.quarantined(bookie_id) for bookie_id in left):
-            left.sort(
+        remaining = [bookie_id for bookie_id in replicas if bookie_id not in requested.refusals]
+        if stream.quarantined or any(self._bookies.quarantined(bookie_id) for bookie_id in remaining):
+            remaining.sort(
                 key=lambda bookie_id: (bool(self._bookies.quarantined(bookie_id)), bookie_id in stream.quarantined)
             )
-        return left
+        return remaining
 
-    def _answered(self, part: _Range, bookie_id: str, answer: list[bytes] | Refused) -> None:
-        stream = part.stream
+    def _answered(self, requested: _Range, bookie_id: str, answer: list[bytes] | Refused) -> None:
+        stream = requested.stream
         # A generator that was closed, or failed, leaves requests in flight; their answers have no caller.
         if not stream.wanted or stream.error:
             return
         if isinstance(answer, Refused):
-            if part.count > 1 and answer.code in _OF_ENTRY:
-                self._ask_others(part, 0, bookie_id, answer)
+            if requested.count > 1 and answer.code in _OF_ENTRY:
+                self._ask_others(requested, 0, bookie_id, answer)
             else:
-                part.refusals[bookie_id] = answer
-                self._unsent.append(part)
+                requested.refusals[bookie_id] = answer
+                self._unsent.append(requested)
             return
         valid, wrong = len(answer), ""
         if self._verify:
             metadata = stream.metadata
-            valid, wrong = count_valid(answer, stream.ledger_id, part.first, metadata.digest, metadata.password)
+            valid, wrong = count_valid(answer, stream.ledger_id, requested.first, metadata.digest, metadata.password)
         # More entries than were asked for prove nothing: taken as it is, it would overwrite entries of other requests.
-        if valid > part.count or not answer:
-            valid, wrong = 0, f"gave {len(answer)} entries where {part.count} were asked for"
+        if valid > requested.count or not answer:
+            valid, wrong = 0, f"gave {len(answer)} entries where {requested.count} were asked for"
         if valid:
-            stream.ready[part.first] = answer if valid == len(answer) else answer[:valid]
+            stream.ready[requested.first] = answer if valid == len(answer) else answer[:valid]
             stream.missing -= valid
         if wrong:
-            self._ask_others(part, valid, bookie_id, Refused(wire_v2.OK, f"has a bad copy: {wrong}"))
-        elif valid < part.count:
+            self._ask_others(requested, valid, bookie_id, Refused(wire_v2.OK, f"has a bad copy: {wrong}"))
+        elif valid < requested.count:
             # The answer was full, or the bookie lacks the next entry. Asking it for that one alone tells which.
-            self._unsent.append(_Range(stream, part.first + valid, part.count - valid, {**part.refusals}))
+            self._unsent.append(
+                _Range(stream, requested.first + valid, requested.count - valid, {**requested.refusals})
+            )
 
-    def _ask_others(self, part: _Range, index: int, bookie_id: str, refusal: Refused) -> None:
+    def _ask_others(self, requested: _Range, index: int, bookie_id: str, refusal: Refused) -> None:
         """Ask another replica for one entry; this one may have the entries after it."""
-        stream = part.stream
+        stream = requested.stream
         stream.quarantined.add(bookie_id)
-        bad = part.first + index
-        self._unsent.append(_Range(stream, bad, 1, {**part.refusals, bookie_id: refusal}))
-        if following := part.count - index - 1:
-            self._unsent.append(_Range(stream, bad + 1, following, {**part.refusals}))
+        bad = requested.first + index
+        self._unsent.append(_Range(stream, bad, 1, {**requested.refusals, bookie_id: refusal}))
+        if following := requested.count - index - 1:
+            self._unsent.append(_Range(stream, bad + 1, following, {**requested.refusals}))
 
 
-def _unreadable(part: _Range) -> StoreError:
-    refusals = part.refusals
+def _unreadable(requested: _Range) -> StoreError:
+    refusals = requested.refusals
     said = "; ".join(f"{bookie_id} {refusal.reason}" for bookie_id, refusal in refusals.items())
-    ledger, entry = part.stream.ledger_id, part.first
+    ledger, entry = requested.stream.ledger_id, requested.first
     text = f"entry {entry} of ledger {ledger} cannot be read: {said}"
     codes = {refusal.code for refusal in refusals.values()}
     # One silent bookie may have what the others lack; only when all have answered it is certain that none has it.

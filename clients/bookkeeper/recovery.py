@@ -1,8 +1,9 @@
 """Close a ledger whose writer is gone, or must be stopped: BookKeeper's ledger recovery.
 
-IN_RECOVERY by compare-and-set; fence the last ensemble; read forward from the last add confirmed until an entry was
-acknowledged by nobody; write what was found to its whole write quorum again; CLOSED by compare-and-set. Any number of
-clients may do this at once, BookKeeper's own among them: adding an entry again changes nothing, and one of them closes.
+IN_RECOVERY by compare-and-set; fence the last ensemble; read forward from the last add confirmed up to the first entry
+that no bookie has acknowledged; write those entries to their whole write quorum again; CLOSED by compare-and-set. Any
+number of clients may do this at once, including BookKeeper's own: adding an entry again changes nothing, and only one
+of them closes the ledger.
 
 Source: LedgerRecoveryOp, ReadLastConfirmedOp, PendingReadOp and ReadOnlyLedgerHandle of BookKeeper 4.18.
 """
@@ -58,18 +59,18 @@ class Additions(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What came of `Additions`: the bookie that failed and why, or neither."""
+    """Result of `Additions`: the bookie that failed and why, or neither."""
 
     failed: str | None = None
     cause: StoreUnreachable | BookieNotWritable | None = None
 
 
 Steps = Generator[Questions | Additions, Answers | Added, LedgerMetadata]
-"""Yields what bookies must be asked or given, gets what came of it, and returns the metadata to close with."""
+"""Yields requests to bookies, receives their results, and returns the metadata to close with."""
 
 
 class Recovery:
-    """What is done between the two changes of one ledger's metadata; sends nothing by itself.
+    """Steps between the two changes of one ledger's metadata; sends nothing by itself.
 
     Args:
         bookies: the ledger's.
@@ -323,10 +324,10 @@ def _recover_some(
     directory: LedgerDirectoryWriter, bookies: Bookies, ids: Sequence[int]
 ) -> dict[int, LedgerRecord | StoreError]:
     results: dict[int, LedgerRecord | StoreError] = {}
-    left = list(ids)
+    remaining = list(ids)
     for _ in range(_ROUNDS):
         unclosed: list[LedgerRecord] = []
-        for ledger_id, record in zip(left, directory.read(left), strict=True):
+        for ledger_id, record in zip(remaining, directory.read(remaining), strict=True):
             if record is None:
                 text = f"ledger {ledger_id} does not exist; nothing can be recovered"
                 results[ledger_id] = StoreConflict(text, ledger_id=ledger_id)
@@ -334,16 +335,16 @@ def _recover_some(
                 results[ledger_id] = record
             else:
                 unclosed.append(record)
-        left = [record.ledger_id for record in unclosed]
-        if not left:
+        remaining = [record.ledger_id for record in unclosed]
+        if not remaining:
             return results
         try:
             results |= _recover_read(directory, bookies, unclosed)
         except StoreConflict:
             continue  # Another client changed one of them first; its result counts.
         finally:
-            left = [ledger_id for ledger_id in left if ledger_id not in results]
-    for ledger_id in left:
+            remaining = [ledger_id for ledger_id in remaining if ledger_id not in results]
+    for ledger_id in remaining:
         text = f"others keep changing ledger {ledger_id}, so that it cannot be recovered; try again"
         results[ledger_id] = StoreConflict(text, ledger_id=ledger_id)
     return results
@@ -359,7 +360,9 @@ def _recover_read(
     """
     # Before the fence, as BookKeeper does it: a writer that finds IN_RECOVERY knows that it has been replaced.
     begun = [(record.ledger_id, _in_recovery(record.metadata), record.version) for record in records]
-    opened = [one for one, record in zip(begun, records, strict=True) if record.metadata.state is LedgerState.OPEN]
+    opened = [
+        recovery for recovery, record in zip(begun, records, strict=True) if record.metadata.state is LedgerState.OPEN
+    ]
     directory.update(opened)
     versions = {
         ledger_id: version + (record.metadata.state is LedgerState.OPEN)
@@ -385,7 +388,7 @@ class _Together:
 
     def run(self, recoveries: dict[int, Steps]) -> dict[int, LedgerMetadata | StoreError]:
         """Return the metadata to close each with, or why it cannot be closed."""
-        wanted = {ledger: step for ledger, one in recoveries.items() if (step := self._advance(ledger, one, None))}
+        wanted = {ledger: step for ledger, steps in recoveries.items() if (step := self._advance(ledger, steps, None))}
         while wanted:
             done = self._ask([step for step in wanted.values() if isinstance(step, Questions)])
             done |= self._add([step for step in wanted.values() if isinstance(step, Additions)])
@@ -406,14 +409,14 @@ class _Together:
     def _ask(self, steps: Sequence[Questions]) -> dict[int, Answers | Added]:
         answers: dict[int, Answers] = {step.ledger_id: {} for step in steps}
         for step in steps:
-            found = answers[step.ledger_id]
+            results = answers[step.ledger_id]
             for bookie_id, entry in step.wanted:
                 try:
                     connection = self._bookies.connection(bookie_id)
                 except StoreError as cause:
-                    found[bookie_id, entry] = Refused(wire_v2.LOST, str(cause))
+                    results[bookie_id, entry] = Refused(wire_v2.LOST, str(cause))
                 else:
-                    take = partial(found.__setitem__, (bookie_id, entry))
+                    take = partial(results.__setitem__, (bookie_id, entry))
                     connection.read(step.ledger_id, entry, take, fence_key=step.key)
         while any(len(answers[step.ledger_id]) < len(step.wanted) for step in steps):
             self._bookies.loop.poll()

@@ -27,7 +27,7 @@ class Pollable(Protocol):
 
     @property
     def socket(self) -> socket.socket:
-        """What is waited for."""
+        """The socket that the loop waits for."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class Pollable(Protocol):
         ...
 
     def overdue(self) -> None:
-        """Nothing arrived until the deadline."""
+        """Handle that nothing arrived until the deadline."""
         ...
 
 
@@ -73,14 +73,14 @@ class EventLoop(Closeable):
         self._selector.unregister(connection.socket)
 
     def want_write(self, connection: Pollable, *, wanted: bool) -> None:
-        """Say whether a connection has something to send that its socket did not take."""
+        """Set whether a connection has something to send that its socket did not take."""
         if wanted != (connection in self._writing):
             (self._writing.add if wanted else self._writing.discard)(connection)
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
             self._selector.modify(connection.socket, events, connection)
 
     def queued(self, connection: Pollable) -> None:
-        """Say that a connection has something new to send."""
+        """Mark a connection as one that has something new to send."""
         self._queued.add(connection)
 
     def send(self) -> None:

@@ -17,7 +17,7 @@ from clients.errors import StoreProtocolError
 ADD, READ, BATCH_READ = 1, 2, 7
 FENCE, RECOVERY_ADD, HIGH_PRIORITY = 1, 2, 4
 LAST_ENTRY = -1
-"""Stands for the last entry that a bookie has of a ledger."""
+"""Requests the last entry that a bookie has of a ledger."""
 
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR = 0, 1, 2, 100, 101
 DENIED, FENCED, READ_ONLY, TOO_MANY = 102, 104, 105, 106
@@ -57,14 +57,14 @@ def meaning(code: int) -> str:
 
 
 def add_head(body_size: int, master_key: bytes, *, high_priority: bool = False) -> bytes:
-    """Return what stands before a body to add it under the ids that it carries, be the ledger fenced or not.
+    """Return the head of a request that adds a body under the ids that it carries, even to a fenced ledger.
 
     Args:
         body_size: bytes of the body.
         master_key: of the ledger.
         high_priority: a bookie that is read-only because its disks are full takes it all the same.
     """
-    # A recovery add: a plain one is refused once anybody has fenced the ledger, and a copy could never be completed.
+    # A recovery add: a plain one is refused once a client has fenced the ledger, and a copy could never be completed.
     header = _packet_header(ADD, RECOVERY_ADD | HIGH_PRIORITY if high_priority else RECOVERY_ADD)
     return _ADD_HEAD.pack(add_size(body_size), header) + master_key
 

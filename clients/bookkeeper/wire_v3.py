@@ -1,7 +1,7 @@
 """BookKeeper's wire protocol, version 3: protobuf messages in the same frames as version 2.
 
-Only what version 2 does not have: the step up to TLS, which stands before everything else on a connection, and how
-much space a bookie has.
+Only what version 2 does not have: the step up to TLS, which is the first request on a connection, and the space
+that a bookie has.
 """
 
 from __future__ import annotations

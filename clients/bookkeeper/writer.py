@@ -28,7 +28,7 @@ _BYTES_IN_FLIGHT = 16 << 20
 # A bookie refuses adds when 10,000 wait for one of its threads, those of all clients together.
 _ENTRIES_AT_ONCE = 512
 _SENT_AT_ONCE = 128 << 10
-# What stands before a body depends on its size and the ledger's key alone, and most sizes come again.
+# The head of a request depends only on the size of the body and the ledger's key, and most sizes occur again.
 _HEADS_KEPT = 10_000
 _FEW = 64
 _PAUSE = 0.05
@@ -155,7 +155,7 @@ class LedgerWriter:
             self._bookies.loop.send()
 
     def _frames(self, bodies: Sequence[bytes], key: bytes) -> list[bytes]:
-        """Return what stands before a body, and the body, one after the other."""
+        """Return the head of each request and its body, alternating."""
         heads, frames = self._heads.setdefault(key, {}), list[bytes]()
         if len(heads) > _HEADS_KEPT:
             heads.clear()
@@ -185,8 +185,8 @@ class LedgerWriter:
                 raise StoreUnreachable(text, server=bookie_id)
             if connection.refused_adds:
                 refused, connection.refused_adds = connection.refused_adds, []
-                for one in refused:
-                    self._postpone(bookie_id, one)
+                for entry in refused:
+                    self._postpone(bookie_id, entry)
             if self._again.get(bookie_id):
                 self._send_again(bookie_id, connection)
 

@@ -16,14 +16,14 @@ from models.store_url import StoreUrl
 ClaimT = TypeVar("ClaimT", bound=Claim)
 
 
-class Held(NamedTuple, Generic[ClaimT]):
+class VersionedClaim(NamedTuple, Generic[ClaimT]):
     """A claim with the version of its record."""
 
     claim: ClaimT
     version: int
 
 
-def read_claim(store: CasReader, kind: type[ClaimT], path: str = CLAIM) -> Held[ClaimT] | None:
+def read_claim(store: CasReader, kind: type[ClaimT], path: str = CLAIM) -> VersionedClaim[ClaimT] | None:
     """Return the claim; None if no migration holds one.
 
     Raises:
@@ -32,7 +32,7 @@ def read_claim(store: CasReader, kind: type[ClaimT], path: str = CLAIM) -> Held[
     node = store.get(path)
     if node is None:
         return None
-    return Held(parse_claim(node.value, kind, path, store.url), node.version)
+    return VersionedClaim(parse_claim(node.value, kind, path, store.url), node.version)
 
 
 def parse_claim(value: bytes, kind: type[ClaimT], path: str, url: StoreUrl) -> ClaimT:
@@ -100,7 +100,7 @@ class ClaimKeeper(Generic[ClaimT]):
         self._path = path
         self._ended = ended
 
-    def read(self) -> Held[ClaimT] | None:
+    def read(self) -> VersionedClaim[ClaimT] | None:
         """Return the claim of any migration."""
         return read_claim(self._store, self._kind, self._path)
 
@@ -222,7 +222,7 @@ class ClaimKeeper(Generic[ClaimT]):
             self._store.set(self._path, new.encode(), held.version)  # mutant: shared/change-sets-any-version
         return new
 
-    def _required(self) -> Held[ClaimT]:
+    def _required(self) -> VersionedClaim[ClaimT]:
         held = self.read()
         require_newest(held.claim if held else None, self.me, str(self._store.url))
         assert held is not None

@@ -31,31 +31,31 @@ class OxiaCas(Closeable):
 
     @property
     def url(self) -> StoreUrl:
-        """The store."""
+        """Address of the store."""
         return self._client.url
 
     def get(self, path: str) -> Node | None:
-        """See `CasReader`."""
-        found = self._client.get_dated(path.encode())
-        return None if found is None else Node(found[0].value, found[0].version, found[1], 0)
+        """Return the record; see `CasReader.get`."""
+        dated = self._client.get_dated(path.encode())
+        return None if dated is None else Node(dated[0].value, dated[0].version, dated[1], 0)
 
     def children(self, path: str) -> list[str]:
-        """See `CasReader`."""
+        """Return the sorted names of the direct children; see `CasReader.children`."""
         with OxiaReader(self.url, timeout=self._timeout) as reader:
             return sorted(child.decode().rpartition("/")[2] for child in reader.children(path.encode()))
 
     def create(self, path: str, value: bytes) -> None:
-        """See `CasStore`."""
+        """Create a record; see `CasStore.create`."""
         self._client.put(path.encode(), value, ABSENT)
 
     def set(self, path: str, value: bytes, version: int) -> None:
-        """See `CasStore`."""
+        """Replace the value of a record; see `CasStore.set`."""
         self._client.put(path.encode(), value, version)
 
     def delete(self, path: str, version: int) -> None:
-        """See `CasStore`."""
+        """Delete a record; see `CasStore.delete`."""
         self._client.delete(path.encode(), version)
 
     def transaction(self, parts: Sequence[Part]) -> None:
-        """Always refused: see `CasStore`."""
+        """Refuse every transaction; see `CasStore.transaction`."""
         raise StoreUnsupported(f"{self.url} has no transactions, and {len(parts)} records must change together")

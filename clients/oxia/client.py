@@ -15,7 +15,7 @@ class OxiaClient(Closeable):
     """Reads, writes and deletes records one by one; may serve several threads."""
 
     def __init__(self, url: StoreUrl, *, timeout: float = 10) -> None:
-        """Connects with the first call.
+        """Create a client that connects with the first call.
 
         Args:
             url: the store.
@@ -30,11 +30,11 @@ class OxiaClient(Closeable):
         Raises:
             StoreError: see clients.oxia.connection.
         """
-        found = self.get_dated(path)
-        return found[0] if found else None
+        dated = self.get_dated(path)
+        return dated[0] if dated else None
 
     def get_dated(self, path: bytes) -> tuple[Record, int] | None:
-        """The record with the time at which it was written, in milliseconds since 1970 by the server's clock; or None.
+        """Return the record and the time of its last write, in milliseconds since 1970 by the server's clock; or None.
 
         Raises:
             StoreError: see clients.oxia.connection.

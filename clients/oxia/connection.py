@@ -72,13 +72,13 @@ def key_hash(key: bytes) -> int:
 
 
 def shards_of(url: StoreUrl, layout: pb.ShardAssignments) -> tuple[Shard, ...]:
-    """The shards of `url`'s namespace in the order of their hashes; see `OxiaConnection.shards` for the errors."""
-    found = layout.namespaces.get(url.root)
-    if found is None or not found.assignments:
+    """Return the shards of `url`'s namespace, ordered by hash; see `OxiaConnection.shards` for the errors."""
+    namespace = layout.namespaces.get(url.root)
+    if namespace is None or not namespace.assignments:
         raise _no_namespace(url)
-    if found.shard_key_router != pb.XXHASH3:
-        raise StoreUnsupported(f"{url} routes keys by rule {found.shard_key_router}; only XXHASH3 is known")
-    shards = sorted((_shard(url, assignment) for assignment in found.assignments), key=lambda shard: shard.low)
+    if namespace.shard_key_router != pb.XXHASH3:
+        raise StoreUnsupported(f"{url} routes keys by rule {namespace.shard_key_router}; only XXHASH3 is known")
+    shards = sorted((_shard(url, assignment) for assignment in namespace.assignments), key=lambda shard: shard.low)
     # A gap would be keys without a shard, an overlap records that are read twice.
     expected = 0
     for shard in shards:
@@ -302,12 +302,15 @@ _WORTH_A_RETRY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.S
 _LEADER_MOVED = ("not leader", "not initialized", "already closed", "operation was cancelled", "shard not found")
 
 
-def _shard(url: StoreUrl, found: pb.ShardAssignment) -> Shard:
-    hashes = found.int32_hash_range
+def _shard(url: StoreUrl, assignment: pb.ShardAssignment) -> Shard:
+    hashes = assignment.int32_hash_range
     # A standalone server may leave out the leader, or name a port alone: it is the server that was dialled.
-    known = found.leader and not found.leader.startswith(":")
+    has_leader = assignment.leader and not assignment.leader.startswith(":")
     return Shard(
-        found.shard, hashes.min_hash_inclusive, hashes.max_hash_inclusive, found.leader if known else url.hosts[0]
+        assignment.shard,
+        hashes.min_hash_inclusive,
+        hashes.max_hash_inclusive,
+        assignment.leader if has_leader else url.hosts[0],
     )
 
 

@@ -1,4 +1,4 @@
-"""What a server must be able to do before a migration may write to it."""
+"""Check of the features that a server must have before a migration may write to it."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def speaks_v1(url: StoreUrl, *, timeout: float = 10) -> bool:
 
 
 def _check_versions(url: StoreUrl, reader: OxiaReader, paths: list[bytes]) -> None:
-    for found in reader.read(paths):
+    for record in reader.read(paths):
         # Oxia 0.14 takes puts with overrides and ignores those; only what is read back tells.
-        if not isinstance(found, Record) or (found.version, found.count) != (_VERSION, _COUNT):
+        if not isinstance(record, Record) or (record.version, record.count) != (_VERSION, _COUNT):
             raise StoreUnsupported(
                 f"Oxia at {url.hosts[0]} ignores version overrides (PutRequest fields 9 and 10); "
                 "needs Oxia 0.16 or newer"

@@ -31,7 +31,7 @@ class OxiaReader(Closeable):
     """
 
     def __init__(self, url: StoreUrl, *, timeout: float = 10) -> None:
-        """Connects with the first call.
+        """Create a client that connects with the first call.
 
         Args:
             url: the store.
@@ -53,12 +53,12 @@ class OxiaReader(Closeable):
             return [_partition(shard, b"", b"") for shard in shards]
         samples = [self._sample(shard) for shard in shards]
         total = sum(count for count, _ in samples)
-        found: list[Partition] = []
+        partitions: list[Partition] = []
         for shard, (count, keys) in zip(shards, samples, strict=True):
             ranges = min(max(1, round(wanted * count / max(1, total))), len(keys) + 1)
             cuts = [keys[len(keys) * index // ranges] for index in range(1, ranges)]
-            found += map(_partition, [shard] * ranges, [b"", *cuts], [*cuts, b""])
-        return found
+            partitions += map(_partition, [shard] * ranges, [b"", *cuts], [*cuts, b""])
+        return partitions
 
     def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
         """Yield all records of one partition, in the shard's order.
@@ -79,7 +79,7 @@ class OxiaReader(Closeable):
         Raises:
             StoreError: see clients.oxia.connection.
         """
-        found: list[Record | Unreadable | None] = [None] * len(paths)
+        records: list[Record | Unreadable | None] = [None] * len(paths)
         by_shard: dict[int, list[int]] = {}
         for index, path in enumerate(paths):
             by_shard.setdefault(self._connection.shard_of(path), []).append(index)
@@ -88,8 +88,8 @@ class OxiaReader(Closeable):
                 batch = indexes[begin : begin + _GETS]
                 for index, answer in zip(batch, self._gets(shard, [paths[index] for index in batch]), strict=True):
                     if answer.status == pb.OK:
-                        found[index] = record_of(paths[index], answer)
-        return found
+                        records[index] = record_of(paths[index], answer)
+        return records
 
     def children(self, path: bytes) -> list[bytes]:
         """Return full paths of the direct children, sorted; `[]` if there is none.
@@ -128,7 +128,7 @@ class OxiaReader(Closeable):
         """Return whether a record was found on another shard than the one that its key hashes to.
 
         Such a record was written with a partition key, which Oxia does not give out: a copy without it lands elsewhere,
-        and whoever knows the partition key does not find it.
+        and clients that use the partition key do not find it.
         """
         return self._connection.shard_of(record.path) != shard
 
@@ -148,23 +148,23 @@ class OxiaReader(Closeable):
 
     def _sample(self, shard: Shard) -> tuple[int, list[bytes]]:
         """Return number of keys in a shard, and every n-th of them, in the shard's order."""
-        count, stride, kept = 0, 1, list[bytes]()
+        count, stride, samples = 0, 1, list[bytes]()
         request = pb.ListRequest(shard=shard.id)
         for message in self._connection.stream(shard.id, "List", request, pb.ListResponse):
-            kept.extend(message.keys[-count % stride :: stride])
+            samples.extend(message.keys[-count % stride :: stride])
             count += len(message.keys)
-            while len(kept) >= 2 * _SAMPLES:
-                kept, stride = kept[::2], stride * 2
-        return count, [key for key in kept if not key.startswith(INTERNAL)]
+            while len(samples) >= 2 * _SAMPLES:
+                samples, stride = samples[::2], stride * 2
+        return count, [key for key in samples if not key.startswith(INTERNAL)]
 
 
 def _partition(shard: Shard, start: bytes, end: bytes) -> Partition:
     return Partition(singles=(), subtrees=(), shard=shard.id, start=start, end=end)
 
 
-def record_of(path: bytes, found: pb.GetResponse) -> Record:
+def record_of(path: bytes, response: pb.GetResponse) -> Record:
     """Return the record that Oxia answered for a key."""
-    version = found.version
+    version = response.version
     # A shard's first session has the id 0.
     owner = (version.session_id or 1) if version.HasField("session_id") else 0
-    return Record(path, found.value, version.version_id, version.modifications_count, owner, 0, 0)
+    return Record(path, response.value, version.version_id, version.modifications_count, owner, 0, 0)

@@ -1,9 +1,9 @@
 """Deletes many records, each at the version id that was read, until another attempt takes over.
 
 A version id is not a fence: a copied record has that of its source, and so the same one when it is copied again. The
-server checks one thing besides, that the session of an ephemeral put exists. So a record is made an ephemeral of a
-session of ours, and the end of the session deletes it. Whoever takes a claim over ends the sessions that others got
-under it; what these still send is then refused by the server.
+server checks only one more thing, that the session of an ephemeral put exists. So a record is made an ephemeral of a
+session of ours, and the end of the session deletes it. An attempt that takes over a claim ends the
+sessions of earlier attempts; the server then refuses what these still send.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class OxiaRemover(Closeable):
             StoreError: see clients.oxia.connection; which ones were deleted is not known.
         """
         by_shard: defaultdict[int, list[Seen]] = defaultdict(list)
-        for one in seen:
-            by_shard[self._connection.shard_of(one.path)].append(one)
+        for record in seen:
+            by_shard[self._connection.shard_of(record.path)].append(record)
         return sum(
             self._remove(shard, some[begin : begin + _AT_ONCE])
             for shard, some in by_shard.items()

@@ -15,7 +15,7 @@ _STEP = 50_000
 
 
 def raise_version_floor(url: StoreUrl, floor: int, *, timeout: float = 10) -> int:
-    """Let every shard choose version ids above `floor` from now on; returns how many ids that took.
+    """Make every shard choose version ids above `floor` from now on; returns how many ids that took.
 
     A shard numbers ordinary writes from its own counter, which overrides do not move, and a fresh one begins at 0. A
     copied record of version 5 could thus get version 5 again when it changes, and a broker that still holds the old one
@@ -32,7 +32,7 @@ def raise_version_floor(url: StoreUrl, floor: int, *, timeout: float = 10) -> in
 
 
 def level_versions(url: StoreUrl, *, timeout: float = 10) -> int:
-    """Let every shard choose version ids above those of all writes until now; returns the line between them.
+    """Make every shard choose version ids above those of all writes until now; returns the line between them.
 
     Overrides count for neither side: a copied record may have a version above the line.
 

@@ -45,7 +45,7 @@ class OxiaWriter(Closeable):
         batch_bytes: int = 128 * 1024,
         guard: Guard | None = None,
     ) -> None:
-        """Connects with the first batch.
+        """Create a writer that connects with the first batch.
 
         Args:
             url: the store.
@@ -109,11 +109,11 @@ class OxiaWriter(Closeable):
 
     def _shard(self, path: bytes) -> _ShardWriter:
         number = self._connection.shard_of(path)
-        found = self._shards.get(number)
-        if found is None:
-            found = _ShardWriter(self._connection, number, self._window, self._batch_bytes, self._guard)
-            self._shards[number] = found
-        return found
+        writer = self._shards.get(number)
+        if writer is None:
+            writer = _ShardWriter(self._connection, number, self._window, self._batch_bytes, self._guard)
+            self._shards[number] = writer
+        return writer
 
 
 class _Stream:
@@ -178,7 +178,7 @@ class _ShardWriter:
         self._batch.deletes.add(key=path, expected_version_id=expected)
 
     def send(self) -> None:
-        """Hand over the batch, if it holds anything, once the window has room."""
+        """Send the batch, if it is not empty, as soon as the window has room."""
         if not self._size:
             return
         with self._changed:
@@ -278,7 +278,7 @@ class _ShardWriter:
         return None
 
     def _fail(self, error: StoreError) -> None:
-        """Let every call from now on raise this, or what came before it."""
+        """Make every later call raise this error, or an earlier one if there was one."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
@@ -291,20 +291,20 @@ class _ShardWriter:
                 f"Oxia at {self._address} answered {len(response.puts)} puts and {len(response.deletes)} deletes "
                 f"to a request of {len(puts)} and {len(deletes)}"
             )
-        left = 0
+        missing = 0
         for index, answer in enumerate(response.puts):
             if answer.status:
                 put = puts[index]
                 # Refused over ABSENT because the record exists: that is the requested result, not an error.
                 if answer.status != pb.UNEXPECTED_VERSION_ID or put.expected_version_id != ABSENT:
                     raise self._refused("put", put.key, answer.status)
-                left += 1
+                missing += 1
         for index, answer in enumerate(response.deletes):
             if answer.status:
                 if answer.status != pb.KEY_NOT_FOUND:
                     raise self._refused("delete", deletes[index].key, answer.status)
-                left += 1
-        return len(puts) + len(deletes) - left
+                missing += 1
+        return len(puts) + len(deletes) - missing
 
     def _refused(self, verb: str, key: bytes, status: pb.Status) -> StoreError:
         kind = StoreConflict if status == pb.UNEXPECTED_VERSION_ID else StoreProtocolError

@@ -23,7 +23,7 @@ from clients.errors import (
     StoreUnreachable,
     StoreUnsupported,
 )
-from clients.reach import explained, is_settled, split_host
+from clients.reach import explained, is_permanent, split_host
 from clients.zookeeper import wire
 from clients.zookeeper.sessions import register
 from models.store_url import StoreUrl
@@ -110,7 +110,7 @@ class Connection(Closeable):
                 self._open(address, session_timeout)
             except OSError as cause:
                 causes.append(f"{address}: {explained(address, cause)}")
-                is_final = is_final and is_settled(cause)
+                is_final = is_final and is_permanent(cause)
             except StoreError as cause:
                 causes.append(f"{address}: {cause}")
                 is_final = is_final and isinstance(cause, StoreProtocolError)

@@ -99,13 +99,13 @@ class CopySummary(Result):
     Attributes:
         copied: ledgers written to the target, read back, and found equal.
         equal: ledgers that the target already had, and that were equal in a full comparison.
-        known: ledgers that an earlier attempt had verified, and that have not changed since.
+        already_verified: ledgers that an earlier attempt had verified, and that have not changed since.
         recovered: open ledgers that were fenced and closed first.
         left_open: ledgers that are open; they follow when their writers are stopped.
         deleted: ledgers that were deleted at the source during the copy.
         entries: entries written, with `entry_bytes` of header, digest and data, each counted once.
         compared: entries compared on both sides.
-        left_bytes: what a cut-over at this moment would still must copy: of ledgers that closed since, and of open
+        left_bytes: what a cut-over at this moment would still copy: of ledgers that closed since, and of open
             ones, what their copies lack.
         little: false where more than little is left, and the last round left as much as the one before.
         rounds: how often everything was looked for that the target lacked, and copied.
@@ -115,7 +115,7 @@ class CopySummary(Result):
 
     copied: int = 0
     equal: int = 0
-    known: int = 0
+    already_verified: int = 0
     recovered: int = 0
     left_open: int = 0
     deleted: int = 0
@@ -235,14 +235,14 @@ class CleanupTargets(Result):
 
     Attributes:
         ledgers: how many, with `entry_bytes` in all; `examples` are the lowest ids.
-        kept: how many are not, and `reasons` why.
+        retained: how many are not, and `reasons` why.
     """
 
     cluster: str
     ledgers: int
     entry_bytes: int
     examples: tuple[int, ...]
-    kept: int
+    retained: int
     reasons: tuple[str, ...]
 
 
@@ -267,7 +267,7 @@ class SwitchCensus(Result):
 
 
 class LedgersDeleted(Result):
-    """Result of one bounded step of deleting: what was deleted, and what is left to delete."""
+    """Result of one bounded step of deleting: how many ledgers were deleted, and how many remain to be deleted."""
 
     deleted: int
-    left: int
+    remaining: int

@@ -36,7 +36,7 @@ class BookieClusterFacts(Figures):
         pause_since: the first moment at which clients may have been without a broker, until brokers run again.
         brokers_stopped: the brokers that were stopped.
         deferred: cursors and schemas that stay where they are, and why.
-        read_mode: from which clusters brokers were told to read.
+        read_mode: the clusters that brokers are configured to read from.
         brokers: each registered broker, with the cluster that it uses.
         misrouted_ledgers: ledgers that brokers created in the old cluster since the switch; none is as it should be.
         misplaced_brokers: brokers that are not known to use the new cluster; none is as it should be.
@@ -84,7 +84,7 @@ class CopyFigures(Figures):
         first = before or CopyFigures(
             copied_ledgers=0,
             # What the copy itself has verified is known to those that continue with it.
-            equal_ledgers=done.known,
+            equal_ledgers=done.already_verified,
             copied_entries=0,
             copied_bytes=0,
             compared_entries=0,

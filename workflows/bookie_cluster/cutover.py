@@ -125,20 +125,20 @@ class Cutover(ABC):
 
     async def remove_copies(self) -> None:
         """Remove the copies from the target, in bounded parts."""
-        part = LedgersDeleted(deleted=1, left=1)
-        # A part that deletes nothing is the last: what is left is kept for a reason, and asking again changes none.
-        while part and part.left and part.deleted:  # mutant: bookie-cluster/copies-are-removed-indefinitely
-            part = await self.activities.try_run(
+        step = LedgersDeleted(deleted=1, remaining=1)
+        # The first step that deletes nothing is the last: the copies that remain are kept for a reason.
+        while step and step.remaining and step.deleted:  # mutant: bookie-cluster/copies-are-removed-indefinitely
+            step = await self.activities.try_run(
                 cleanup.remove_copies,
                 Call("Remove a part of the copies", total=CLEARING),
                 "not all copies could be removed from the target; the next start of this switch uses them",
             )
-            removed = part.deleted if part else 0
+            removed = step.deleted if step else 0
             self.state.figures.copies_removed = (self.state.figures.copies_removed or 0) + removed
-            if part and part.left and part.deleted:
+            if step and step.remaining and step.deleted:
                 await self.migration.continuation.checkpoint()
-        if part and part.left:
-            self.migration.board.note(f"{part.left:,} copies stay in the target: they are still needed there")
+        if step and step.remaining:
+            self.migration.board.note(f"{step.remaining:,} copies stay in the target: they are still needed there")
 
     # Ids (invariant I11) ----------------------------------------------------------------------------------------------
 

@@ -71,19 +71,19 @@ class AttributionCutover(Cutover):
                 self.state.read_mode = ReadMode.DUAL_READ
         # Writes first: what brokers create from now on is in the source, and needs no copy back.
         await self.set_target(BACK)
-        if self.state.stage >= CutoverStage.PROMOTED and (left := (await self._set_attributions(BACK)).contested):
+        if self.state.stage >= CutoverStage.PROMOTED and (contested := (await self._set_attributions(BACK)).contested):
             raise ApplicationError(
-                f"{left:,} references were changed by others again and again", type=FailureKind.CONFLICT
+                f"{contested:,} references were changed by others again and again", type=FailureKind.CONFLICT
             )
 
     async def tidy_target(self, stage: CutoverStage) -> None:
         """Remove copies, as PIP-477 says: "new-cluster copies scheduled for delayed deletion"."""
         if stage < CutoverStage.COPIES:
             return
-        kept = False
+        confirmed = False
         if stage >= CutoverStage.PROMOTED and not self.state.tidying:
-            kept = await self._wait_for_deletion()
-        if kept:
+            confirmed = await self._wait_for_deletion()
+        if confirmed:
             self.migration.board.note(f"the copies in {self.input.target.name} were left as they are")
         else:
             self.state.tidying = True
@@ -95,9 +95,9 @@ class AttributionCutover(Cutover):
         if verbs.policy != DELETION_DELAY:
             verbs.enter(DELETION_DELAY)
         await self.migration.timers.window("deletion", self.input.deletion_delay)
-        kept = verbs.proceed_wanted
+        confirmed = verbs.proceed_wanted
         verbs.enter(self.migration.phases.policies[Phase.ROLLED_BACK])
-        return kept
+        return confirmed
 
     # Both directions --------------------------------------------------------------------------------------------------
 

@@ -98,13 +98,13 @@ class RestartCutover(Cutover):
         backoff = _LOOK_AGAIN
         while True:
             call = Call(f"Can {self.input.source.name} take brokers back?")
-            found = await self.activities.run(rollback.check_rollback, call)
+            readiness = await self.activities.run(rollback.check_rollback, call)
             without = state.without_target
             # mutant: bookie-cluster/a-source-that-is-dead-takes-brokers-back, bookie-cluster/goes-back-without-consent
-            if not found.blockers and (without or not found.target_blockers):
+            if not readiness.blockers and (without or not readiness.target_blockers):
                 return True
             verbs.close_gate(effect, proceed_not_before=workflow.now() + _GATE_DELAY)
-            self._show_what_is_waited_for(found, until=workflow.now() + backoff)
+            self._show_what_is_waited_for(readiness, until=workflow.now() + backoff)
             try:
                 with suppress(TimeoutError):
                     await workflow.wait_condition(self._given_up_since(without=without), timeout=backoff)
@@ -118,15 +118,15 @@ class RestartCutover(Cutover):
             # This starts the rollback, which any run can repeat from here.
             await self.migration.continuation.checkpoint()
 
-    def _show_what_is_waited_for(self, found: RollbackReadiness, until: datetime) -> None:
+    def _show_what_is_waited_for(self, readiness: RollbackReadiness, until: datetime) -> None:
         source, target, action = self.input.source.name, self.input.target.name, "cure that"
         causes: list[str] = []
-        if found.blockers:
-            causes.append(f"{source} cannot take brokers back: {'; '.join(map(str, found.blockers))}")
-        if found.target_blockers and not self.state.without_target:
+        if readiness.blockers:
+            causes.append(f"{source} cannot take brokers back: {'; '.join(map(str, readiness.blockers))}")
+        if readiness.target_blockers and not self.state.without_target:
             causes.append(
                 f"{target} cannot be read, from which is copied what only it has: "
-                f"{'; '.join(map(str, found.target_blockers))}"
+                f"{'; '.join(map(str, readiness.target_blockers))}"
             )
             action += f", or give {target} up by the update rollback_without_target: what only it has is lost then"
         action += f"; or proceed: {self._giving_up}"

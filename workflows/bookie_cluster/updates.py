@@ -88,9 +88,9 @@ class SwitchUpdates:
         targets = self._state.targets
         if self._state.running_phase != Phase.ROLLBACK_WINDOW or targets is None:
             raise refused("brokers still need the old cluster; ask again in the rollback window")
-        if targets.kept:
+        if targets.retained:
             raise refused(
-                f"{targets.kept:,} ledgers of {closing.cluster} are still needed: {'; '.join(targets.reasons)}"
+                f"{targets.retained:,} ledgers of {closing.cluster} are still needed: {'; '.join(targets.reasons)}"
             )
 
     # Cleanup ----------------------------------------------------------------------------------------------------------
@@ -123,9 +123,9 @@ class SwitchUpdates:
         async with self._locked():
             self.check_rollback_without_target(loss)
             call = Call(f"Is {loss.cluster} lost?", total=_LISTING)
-            found = await self._migration.activities.ask(rollback.check_rollback, call)
+            readiness = await self._migration.activities.ask(rollback.check_rollback, call)
             # mutant: bookie-cluster/gives-up-a-target-that-answers
-            if not (found.target_blockers or found.target_down):
+            if not (readiness.target_blockers or readiness.target_down):
                 raise refused(
                     f"{loss.cluster} can be read, and all its bookies answer: the rollback copies what only it has"
                 )

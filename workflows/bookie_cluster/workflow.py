@@ -169,7 +169,7 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
             return
         self.state.targets = census.targets
         if census.misplaced and list(census.misplaced) != self.state.facts.misplaced_brokers:
-            # One that starts late, with the configuration of before, drops what it does not find from topics' lists.
+            # A broker that starts late with the old configuration drops ledgers that it cannot find from topics' lists.
             name, who = self.input.target.name, "; ".join(census.misplaced)
             self.board.note(f"🔴 stop these brokers at once, and start them on {name}: {who}")
         self.state.facts.update(
@@ -216,25 +216,25 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
 
     async def _delete(self, order: CleanupOrder) -> None:
         # A run that continues during the parts knows that some are left.
-        left, cluster = 1, self.input.source.name
+        remaining, cluster = 1, self.input.source.name
         if self.state.to_delete is None:
             call = Call("List what will be deleted")
             self.state.targets = targets = await self.activities.run(cleanup.list_targets, call, order)
-            self.board.note(f"cleanup deletes {targets.ledgers:,} ledgers of {cluster}, and keeps {targets.kept:,}")
-            self.state.to_delete = left = targets.ledgers
+            self.board.note(f"cleanup deletes {targets.ledgers:,} ledgers of {cluster}, and keeps {targets.retained:,}")
+            self.state.to_delete = remaining = targets.ledgers
         most = min((n for n in (order.max_deletions, self.input.max_deletions) if n is not None), default=None)
         deleted, more = self.state.figures.deleted_from_source or 0, True
-        while left > 0 and more and (most is None or deleted < most):
+        while remaining > 0 and more and (most is None or deleted < most):
             rest = order.model_copy(update={"max_deletions": None if most is None else most - deleted})
             call = Call("Delete a part of them")
-            part = await self.activities.run(cleanup.delete_ledgers, call, rest)
-            left, more = part.left, part.deleted > 0
+            deletion = await self.activities.run(cleanup.delete_ledgers, call, rest)
+            remaining, more = deletion.remaining, deletion.deleted > 0
             # A part that was repeated counts also what its lost attempt may not have deleted: never more than allowed.
-            deleted = self.state.figures.deleted_from_source = min(deleted + part.deleted, self.state.to_delete)
-            if left > 0 and more:
+            deleted = self.state.figures.deleted_from_source = min(deleted + deletion.deleted, self.state.to_delete)
+            if remaining > 0 and more:
                 await self.continuation.checkpoint()
-        if left > 0:
-            self.board.note(f"{left:,} ledgers of {cluster} that could be deleted are still there")
+        if remaining > 0:
+            self.board.note(f"{remaining:,} ledgers of {cluster} that could be deleted are still there")
 
     async def _release(self) -> None:
         """Take our own nodes out of the registry; if that fails, the next start of this switch takes them over."""

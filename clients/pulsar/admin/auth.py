@@ -123,7 +123,7 @@ class ClientCredentials(httpx.Auth):
     Args:
         options: where tokens are got.
         clock: seconds, for the tokens' lives.
-        transport: stands for the network.
+        transport: replaces the network, in tests.
 
     Raises:
         AdminDenied: the key file cannot be read, or the endpoint refuses it; raised by each request, as all others.

@@ -72,7 +72,7 @@ class HttpSession(Closeable):
     Args:
         access: timeout, TLS and credentials.
         connections: how many requests may run at once.
-        transport: stands for the network.
+        transport: replaces the network, in tests.
 
     Raises:
         AdminDenied: a file of the TLS settings cannot be used.

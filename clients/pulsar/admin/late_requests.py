@@ -1,8 +1,8 @@
-"""A change that must not arrive late, where the server cannot be told of a fence.
+"""Changes that must not arrive late, for servers that cannot check a fence.
 
-A worker that freezes between its look at the fence and its request sends that whenever it continues, perhaps when its
-migration was rolled back long ago. So connections are opened before the look, and never again: a broker closes one
-without requests after a while, and an attempt that froze for longer sends to a closed connection.
+A worker that freezes between its check of the fence and its request sends the request when it continues, perhaps long
+after its migration was rolled back. So connections are opened before the check, and never after it: a broker closes a
+connection without requests after a while, and an attempt that froze for longer sends to a closed connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IDLE_LIMIT = 35.0
 """Seconds after which no late request can arrive: brokers close a connection without requests after 30 s."""
 
 
-# That of the address, and those of brokers that it sends on to.
+# The connection to the address, and those to the brokers that it redirects to.
 _CONNECTIONS = 8
 
 
@@ -78,7 +78,7 @@ class FencedAdmin(PulsarAdmin):
 
 
 class _Backend(httpcore.SyncBackend):
-    """Opens connections until it is told to open none any more."""
+    """Opens connections until it is sealed."""
 
     sealed = False
 

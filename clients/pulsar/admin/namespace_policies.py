@@ -94,7 +94,7 @@ _OFFLOAD_CALLS: Mapping[str, PolicyCall] = {
     "managedLedgerOffloadThresholdInSeconds": PolicyCall("offloadThresholdInSeconds", "PUT"),
     "managedLedgerOffloadDeletionLagInMillis": PolicyCall("offloadDeletionLagMs", "PUT"),
 }
-# In older releases these stood for themselves.
+# In older releases these were separate policies.
 _OLD_OFFLOAD_FIELDS: Mapping[str, str] = {
     "offload_threshold": "managedLedgerOffloadThresholdInBytes",
     "offload_threshold_in_seconds": "managedLedgerOffloadThresholdInSeconds",

@@ -1,4 +1,4 @@
-"""How single policies are read, set and removed: a table for topics and one for namespaces stand on this."""
+"""How single policies are read, set and removed; the tables for topics and for namespaces are based on this."""
 
 from __future__ import annotations
 

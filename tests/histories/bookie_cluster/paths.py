@@ -32,7 +32,7 @@ DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retr
 
 async def _restart(stage: Harness) -> Run:
     """Brokers restart; ids are lifted twice, and ledgers are deleted in parts at the window's end."""
-    parts = [LedgersDeleted(deleted=500, left=600), LedgersDeleted(deleted=600, left=0)]
+    parts = [LedgersDeleted(deleted=500, remaining=600), LedgersDeleted(deleted=600, remaining=0)]
     return await stage.start(
         Script(check_ids=BEHIND, delete_ledgers=parts),
         advance_ids=True,

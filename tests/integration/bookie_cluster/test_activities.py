@@ -234,7 +234,7 @@ def test_build_again_copies_nothing(environment: SwitchEnvironment) -> None:
     known = len(environment.verified())
     again = environment.build()
 
-    assert (again.copied, again.equal, again.known, again.failed.count) == (0, 0, known, 1)
+    assert (again.copied, again.equal, again.already_verified, again.failed.count) == (0, 0, known, 1)
 
 
 def test_copy_with_another_znode_is_compared_again(environment: SwitchEnvironment) -> None:
@@ -279,7 +279,7 @@ def test_copies_are_removed(environment: SwitchEnvironment) -> None:
     removed = environment.steps.run(cleaning.remove_copies, environment.input())
 
     assert removed.deleted > 0
-    assert removed.left == 0
+    assert removed.remaining == 0
     assert list(environment.target()) == [environment.clash]
     assert environment.steps.run(cleaning.remove_copies, environment.input()).deleted == 0
     assert environment.build().copied > 0
@@ -308,7 +308,7 @@ def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironm
 
     # The copy begins again, and counts from there, if ZooKeeper collects the brokers' empty container meanwhile.
     assert done.copy_summary.recovered + done.copy_summary.equal > 0
-    assert done.copy_summary.known > 0
+    assert done.copy_summary.already_verified > 0
     assert done.copy_summary.failed.count == 1
     assert done.missing.count == 0
     assert done.references > 0
@@ -381,7 +381,7 @@ def test_census_counts_new_and_misrouted_ledgers(environment: SwitchEnvironment)
     assert census.target_only == len(environment.target().keys() - environment.source().keys()) > 0
     assert census.target_only_bytes > 0
     assert census.targets.ledgers == len(environment.verified().keys() & environment.source().keys())
-    assert census.targets.kept == 2, "the misrouted ledger, and the one that could not be copied"
+    assert census.targets.retained == 2, "the misrouted ledger, and the one that could not be copied"
     delete_ledger(environment.stack.bookkeeper_uri, misrouted)
 
 
@@ -439,7 +439,7 @@ def test_second_switch_finds_what_stands_there(environment: SwitchEnvironment) -
 
     assert ids.next_id == 3 << 32
     assert built.copied == len(closed - stands)
-    assert built.equal + built.known == len(stands) - 1
+    assert built.equal + built.already_verified == len(stands) - 1
     environment.stop_broker()
     assert environment.copy_tail().missing.count == 0
     environment.steps.run(registry.set_target, environment.input(), FORWARD)
@@ -463,9 +463,9 @@ def test_cleanup_deletes_what_was_verified(environment: SwitchEnvironment) -> No
     rest = environment.delete()
 
     assert targets.ledgers == verified
-    assert (first.deleted, first.left) == (2, targets.ledgers - 2)
+    assert (first.deleted, first.remaining) == (2, targets.ledgers - 2)
     assert repeated == first, "a step that is repeated keeps to the limit of the whole step"
-    assert (rest.deleted, rest.left) == (targets.ledgers - 2, 0)
+    assert (rest.deleted, rest.remaining) == (targets.ledgers - 2, 0)
     assert list(environment.source()) == [environment.clash]
     for name in ("bookie-1", "bookie-2"):
         environment.stack[name].stop()

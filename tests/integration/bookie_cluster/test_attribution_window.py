@@ -92,7 +92,7 @@ def test_cleanup_keeps_what_is_attributed_to_the_old_cluster(place: Place) -> No
     listed = place.steps.run(cleaning.list_targets, place.input, order)
     done = place.steps.run(cleaning.delete_ledgers, place.input, order)
 
-    assert (done.deleted, done.left) == (listed.ledgers, 0)
+    assert (done.deleted, done.remaining) == (listed.ledgers, 0)
     assert before - in_source(place) >= {first, second}
     assert third in in_source(place)
     assert any("are referred to as ledgers of old" in reason for reason in listed.reasons)

@@ -82,7 +82,7 @@ def test_start_after_a_rollback_uses_the_copies(environment: Round) -> None:
     second = environment.begin(environment.input(), "run-2")
 
     assert first.copied > 0
-    assert (second.copied, second.equal, second.known) == (0, 0, first.copied)
+    assert (second.copied, second.equal, second.already_verified) == (0, 0, first.copied)
 
 
 def test_ids_that_were_deleted_come_back(environment: Round) -> None:
@@ -95,7 +95,7 @@ def test_ids_that_were_deleted_come_back(environment: Round) -> None:
     environment.move_broker(new)
     environment.send()
     filled = [one for one in environment.source().values() if one.metadata.last_entry >= 0]
-    assert environment.delete().left == 0
+    assert environment.delete().remaining == 0
     environment.steps.run(registry.release, environment.input())
     wait_for("the old bookie to collect all", lambda: not any(environment.holds(old, one) for one in filled), 60)
 

@@ -254,7 +254,7 @@ def test_operator_verbs_in_the_window(scene: Scene) -> None:
 
     listed = run.update("clean_up", CleanupOrder(src_cluster=OLD, dry_run=True), CleanupTargets)
     assert set(scene.moved()) <= set(listed.examples)
-    assert listed.kept > 0
+    assert listed.retained > 0
     assert run.query("list_cleanup_targets", CleanupTargets) == listed
     assert run.status().phase == Phase.ROLLBACK_WINDOW
 

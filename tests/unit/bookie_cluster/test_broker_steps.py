@@ -50,14 +50,14 @@ class Scene(MemorySwitch):
     """Brokers, as the steps see them in the store and at their admin interfaces; an order is carried out at once.
 
     Attributes:
-        orders: what brokers were told.
+        orders: the actions that brokers were asked for.
         ledgers: of both clusters; the health checks of `one` and `two` write to 7 and 8.
-        uri: where the brokers that run keep their ledgers, as they say.
+        uri: metadata service URI of the ledgers that running brokers report.
         skips: whether they would skip messages, for which PRECHECK would refuse them.
-        unhealthy: what their health checks say.
+        unhealthy: the answer of their health checks.
         silent: whether they do not answer.
-        asked: who was asked for its settings.
-        surveys: how many orders there were when it was asked what the cluster uses.
+        asked: the brokers that were asked for their settings.
+        surveys: the number of orders at each question of what the cluster uses.
         by_hand: whether people stop and start brokers.
     """
 
@@ -91,7 +91,7 @@ class Scene(MemorySwitch):
         return _Registry(self, me)
 
     def ask(self, action: str, bookkeeper_uri: str, require: Callable[[], object]) -> None:
-        """Carry out an order."""
+        """Perform an order at once."""
         require()
         self.orders.append(action)
         if action == "start":
@@ -116,25 +116,25 @@ class Scene(MemorySwitch):
         return self.unhealthy
 
     def misroute(self) -> None:
-        """Have a broker create a ledger in the source after the tail."""
+        """Create a ledger in the source after the tail, as a misconfigured broker does."""
         self.ledgers["a"][9] = OPEN
         self.refer(9)
 
     def mark(self) -> int:
-        """Return what changes whenever a broker comes or goes."""
+        """Return a mark that changes whenever a broker comes or goes."""
         with self.task().broker_store() as store:
             return brokers_mark(store)
 
     def stop(self) -> BrokersStopped:
-        """Have them stopped."""
+        """Stop the brokers."""
         return brokers.stop(self.task(broker_control="command"), Direction.FORWARD)
 
     def start(self) -> BrokersOn:
-        """Have them started."""
+        """Start the brokers."""
         return brokers.start(self.task(broker_control="command"), Direction.FORWARD)
 
     def direct(self, direction: Direction = Direction.FORWARD, *, since: int | None = None) -> Directive:
-        """Direct them, where none has come since a mark; since now without one."""
+        """Direct the brokers if none has come since a mark, by default the current one."""
         return registry.set_target(self.task(), direction, self.mark() if since is None else since)
 
     def direct_by_attribution(self) -> Directive:
@@ -169,8 +169,8 @@ class _Directory:
 
     def read(self, ids: Sequence[int]) -> list[LedgerRecord | None]:
         """Return those that are there."""
-        found = [(ledger_id, self._ledgers.get(ledger_id)) for ledger_id in ids]
-        return [metadata and LedgerRecord(ledger_id, metadata, 0, 1) for ledger_id, metadata in found]
+        listed = [(ledger_id, self._ledgers.get(ledger_id)) for ledger_id in ids]
+        return [metadata and LedgerRecord(ledger_id, metadata, 0, 1) for ledger_id, metadata in listed]
 
 
 class _Registry(BookieRegistry):
@@ -232,7 +232,7 @@ def test_a_broker_in_a_restart_is_waited_for(scene: Scene) -> None:
 
 
 def test_a_broker_that_never_answers_is_not_directed(scene: Scene) -> None:
-    """What does not answer in a minute may have other settings, so that the directive is not given."""
+    """A broker that does not answer within a minute may have other settings, so the directive is not given."""
     scene.register(ONE)
     scene.silent = True
     with pytest.raises(ApplicationError, match=BROKERS_UNKNOWN):
@@ -261,7 +261,7 @@ def test_brokers_are_not_stopped_once_their_metadata_move(scene: Scene, phase: F
     assert scene.directed() == ""
 
 
-def test_the_stop_is_ordered_whoever_is_registered(scene: Scene) -> None:
+def test_the_stop_is_ordered_even_if_no_broker_is_registered(scene: Scene) -> None:
     """A broker that keeps crashing is not registered at the moment, and must not come back either."""
     assert scene.stop().brokers == ()
     assert scene.orders == ["stop"]
@@ -363,16 +363,16 @@ def test_a_broker_that_cannot_write_is_to_be_restarted(scene: Scene) -> None:
 
 
 def test_the_pause_counts_from_the_first_attempts_order(scene: Scene) -> None:
-    """An attempt that comes after a crash continues with the moment at which brokers were told to stop."""
+    """An attempt that starts after a crash uses the time at which brokers were first asked to stop."""
     scene.register(ONE)
-    scene.at["ordered"] = lambda: pytest.fail("told")
+    scene.at["ordered"] = lambda: pytest.fail("ordered")
     task = scene.task(broker_control="command")
     with pytest.raises(pytest.fail.Exception):
         brokers.stop(task, Direction.FORWARD)
-    known = brokers.read_absences(task, scene.newest())[Direction.FORWARD]
-    assert known.since is not None
+    absence = brokers.read_absences(task, scene.newest())[Direction.FORWARD]
+    assert absence.since is not None
     scene.register()
-    assert scene.stop().since == known.since
+    assert scene.stop().since == absence.since
 
 
 def test_a_stop_that_takes_too_long_turns_back(scene: Scene) -> None:
@@ -400,8 +400,8 @@ def test_no_directive_where_a_broker_came(scene: Scene) -> None:
     assert scene.directed() == "b"
 
 
-def test_a_broker_that_comes_with_the_directive_is_told(scene: Scene) -> None:
-    """It read its configuration before: the copy follows once more, though the directive stands."""
+def test_a_broker_that_comes_with_the_directive_is_reported(scene: Scene) -> None:
+    """A broker that read its configuration before the directive makes the copy repeat, although that was given."""
 
     def come_and_go() -> None:
         scene.register(ONE)
@@ -425,7 +425,7 @@ def test_started_means_that_all_write_to_the_target(scene: Scene) -> None:
     """As many as before, each on the target by its own word, writing to a ledger there, and fit by PRECHECK's rules."""
     scene.register(ONE, TWO)
     keeper = brokers.AbsenceKeeper(scene.task(), scene.newest())
-    keeper.look([ONE, TWO], ordered=True)
+    keeper.observe([ONE, TWO], ordered=True)
     seen: list[str] = []
     scene.register(ONE)
     plan = scene.task().input
@@ -459,8 +459,8 @@ def test_started_means_that_all_write_to_the_target(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "ordered"])
-def test_a_stray_ledger_turns_the_switch_back(scene: Scene, moment: str) -> None:
-    """What came to the source after the tail is lacking in the target, whenever it is seen."""
+def test_a_misrouted_ledger_rolls_the_switch_back(scene: Scene, moment: str) -> None:
+    """The target lacks a ledger that was created in the source after the tail, so the switch is rolled back."""
     scene.register(ONE)
     if moment == "before":
         scene.misroute()

@@ -1,4 +1,4 @@
-"""Who may delete ledgers, when, and how many. Stores and clusters are doubles here, which change at chosen moments.
+"""The rules for deleting ledgers: by whom, when, and how many. Stores and clusters are doubles.
 
 Which ledgers may go is judged in test_cleanup_targets.py; real ones go in tests/integration/bookie_cluster.
 """
@@ -36,7 +36,7 @@ class Scene(MemorySwitch):
     Attributes:
         ledgers: of both.
         deleted: ids, with the versions that were expected.
-        changed: ledgers that somebody writes before they are deleted.
+        changed: ledgers that another client writes before they are deleted.
         members: the bookies that copies lie on; `one` is registered.
         damaged: ledgers of which a replica cannot be read.
     """
@@ -72,7 +72,7 @@ class Scene(MemorySwitch):
         self.newest().flip(new="b", old="a")
 
     def run(self, **clusters: SeenCluster) -> None:
-        """Let these brokers run, and no others."""
+        """Run exactly these brokers."""
         self.register(*(Service(f"broker {name}", session, b"{}") for session, name in enumerate(clusters, 1)))
         self._clusters = clusters
 
@@ -103,7 +103,7 @@ class Scene(MemorySwitch):
             raise LedgerUnreadable(f"entry 0 of ledger {ledger_id} cannot be read", ledger_id=ledger_id)
 
     def delete(self, items: Sequence[tuple[int, int | None]], fence: Callable[[], object]) -> int:
-        """Delete from either cluster what nobody has changed."""
+        """Delete those ledgers of either cluster that have not changed."""
         self.happens("connected")
         fence()
         self.happens("deleted")
@@ -123,7 +123,7 @@ def scene() -> Scene:
 
 
 def ids(records: Sequence[tuple[int, int | None]]) -> list[int]:
-    """Without versions."""
+    """Return the ids without their versions."""
     return [number for number, _ in records]
 
 
@@ -133,7 +133,7 @@ def test_nothing_goes_before_the_target_is_active(scene: Scene) -> None:
         scene.clean()
     assert scene.deleted == []
     scene.flip()
-    assert scene.clean() == LedgersDeleted(deleted=5, left=0)
+    assert scene.clean() == LedgersDeleted(deleted=5, remaining=0)
     assert scene.deleted == [(number, 1) for number in range(1, 6)]
 
 
@@ -185,7 +185,7 @@ def test_a_listing_says_what_a_cleanup_waits_for(scene: Scene) -> None:
         ({"one"}, (), ()),
         ({"one", "two"}, (), ("two is not registered",)),
         ({"one"}, (8, 7), ("BookKeeper's auditor has marked ledger 7 and perhaps others",)),
-        # A ledger of somebody else.
+        # A ledger of another cluster.
         ({"one"}, (8,), ()),
     ],
 )
@@ -238,8 +238,8 @@ def test_a_limit_holds_for_all_attempts_at_a_step(scene: Scene) -> None:
     assert ids(scene.deleted) == [1, 2, 3, 4]
 
 
-def test_what_becomes_referred_to_meanwhile_stays(scene: Scene) -> None:
-    """A reference that appears while ledgers are read is looked for behind that too."""
+def test_a_ledger_that_gets_a_reference_during_the_check_stays(scene: Scene) -> None:
+    """References are read again after the ledgers, so that a reference that was added in between is found."""
     scene.flip()
     lost = ledger(3, mzxid=77, length=7)
 
@@ -253,11 +253,11 @@ def test_what_becomes_referred_to_meanwhile_stays(scene: Scene) -> None:
 
 
 def test_what_changed_since_it_was_judged_stays(scene: Scene) -> None:
-    """A ledger that somebody has written since conflicts, and is counted as left."""
+    """A ledger that was written after it was judged conflicts, and is counted as remaining."""
     scene.flip()
 
     scene.changed = {2}
-    assert scene.clean() == LedgersDeleted(deleted=4, left=1)
+    assert scene.clean() == LedgersDeleted(deleted=4, remaining=1)
 
 
 def test_copies_stay_where_brokers_may_use_them(scene: Scene) -> None:

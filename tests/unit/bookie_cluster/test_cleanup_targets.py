@@ -1,4 +1,4 @@
-"""Which ledgers a cleanup or a rollback may delete."""
+"""Choice of the ledgers that a cleanup or a rollback may delete."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def facts(
     exclusive: bool = True,
     failed: Iterable[int] = (),
 ) -> Facts:
-    """Facts in which the verified ledgers were verified with the target's znode as it stands."""
-    standing = by_id(target)
-    copies = {number: standing[number].mzxid if number in standing else 5 for number in verified}
+    """Return facts in which the verified ledgers were compared with the target's current znodes."""
+    by_number = by_id(target)
+    copies = {number: by_number[number].mzxid if number in by_number else 5 for number in verified}
     return Facts(
         input(routing, exclusive=exclusive),
         by_id(source),
-        standing,
+        by_number,
         ReferenceTable(named),
         copies,
         line,
@@ -53,116 +53,116 @@ def facts(
 
 
 def deleted(judgement: Judgement) -> list[int]:
-    """Ids of what may be deleted."""
+    """Return the ids of the ledgers that may be deleted."""
     return list(judgement.delete)
 
 
 class TestSource:
-    """What a cleanup deletes from the cluster that was left."""
+    """Tests of what a cleanup deletes from the old cluster."""
 
     @pytest.mark.parametrize("routing", Routing)
     def test_verified_ledgers_are_targets(self, routing: Routing) -> None:
-        """A ledger that stands verified in the target, where it is said to be, may go."""
-        found = judge_source(
+        """A ledger may be deleted if the target has a verified copy and references point to that copy."""
+        judgement = judge_source(
             facts(routing, [ledger(1)], [ledger(1)], [reference(1, cluster="b")], verified=[1]), force=False
         )
 
-        assert deleted(found) == [1]
-        assert not found.kept
+        assert deleted(judgement) == [1]
+        assert not judgement.retained
 
     @pytest.mark.parametrize("force", [False, True])
     def test_referred_but_unverified_stays(self, force: bool) -> None:
-        """What is referred to and not verified in the target is never deleted, not even by force."""
-        found = judge_source(facts(RESTART, [ledger(1)], [ledger(1)], [reference(1)]), force=force)
+        """A ledger that is referred to and not verified in the target is never deleted, not even by force."""
+        judgement = judge_source(facts(RESTART, [ledger(1)], [ledger(1)], [reference(1)]), force=force)
 
-        assert not found.delete
-        assert list(found.kept) == ["are referred to, and are not verified in b"]
+        assert not judgement.delete
+        assert list(judgement.retained) == ["are referred to, and are not verified in b"]
 
     @pytest.mark.parametrize("routing", Routing)
     @pytest.mark.parametrize("force", [False, True])
     def test_the_last_comparison_counts(self, routing: Routing, force: bool) -> None:
         """A ledger that was verified once, and differed when it was compared again, stays: the copy may be bad."""
         named = [reference(1, cluster="b")]
-        found = judge_source(facts(routing, [ledger(1)], [ledger(1)], named, verified=[1], failed=[1]), force=force)
+        judgement = judge_source(facts(routing, [ledger(1)], [ledger(1)], named, verified=[1], failed=[1]), force=force)
 
-        assert not found.delete
+        assert not judgement.delete
 
     @pytest.mark.parametrize("force", [False, True])
     @pytest.mark.parametrize("verified", [[], [1]])
     def test_compacted_ledgers_that_failed_stay(self, force: bool, verified: list[int]) -> None:
         """A compacted ledger that was not copied is never deleted: a cursor's ledger may name it."""
         compacted = ledger(1, component="compacted-ledger")
-        found = judge_source(facts(RESTART, [compacted], verified=verified, failed=[1]), force=force)
+        judgement = judge_source(facts(RESTART, [compacted], verified=verified, failed=[1]), force=force)
 
-        assert list(found.kept) == ["may be referred to by a cursor's ledger (compacted topics)"]
+        assert list(judgement.retained) == ["may be referred to by a cursor's ledger (compacted topics)"]
 
     @pytest.mark.parametrize("force", [False, True])
     def test_changed_copy_is_not_verified(self, force: bool) -> None:
         """A copy whose content is another one now does not count, though it was verified once."""
-        found = judge_source(
+        judgement = judge_source(
             facts(RESTART, [ledger(1)], [ledger(1, length=7)], [reference(1)], verified=[1]), force=force
         )
 
-        assert not found.delete
+        assert not judgement.delete
 
     def test_copy_with_moved_replicas_is_verified(self) -> None:
         """When replicas of the copy have moved, which changes its znode, it is the same ledger still."""
         moved = ledger(1, mzxid=99)
-        known = facts(RESTART, [ledger(1)], [moved], [reference(1)])._replace(copies={1: 5})
+        state = facts(RESTART, [ledger(1)], [moved], [reference(1)])._replace(copies={1: 5})
 
-        assert deleted(judge_source(known, force=False)) == [1]
+        assert deleted(judge_source(state, force=False)) == [1]
 
     def test_lost_copy_keeps_the_original(self) -> None:
         """A ledger that is referred to, and whose copy has vanished from the target, is kept."""
-        found = judge_source(facts(RESTART, [ledger(1)], [], [reference(1)], verified=[1]), force=True)
+        judgement = judge_source(facts(RESTART, [ledger(1)], [], [reference(1)], verified=[1]), force=True)
 
-        assert not found.delete
+        assert not judgement.delete
 
     def test_copy_that_pulsar_deleted(self) -> None:
         """A ledger that was verified, and that Pulsar has deleted from the target since, may go."""
-        found = judge_source(facts(RESTART, [ledger(1)], [], [], verified=[1]), force=False)
+        judgement = judge_source(facts(RESTART, [ledger(1)], [], [], verified=[1]), force=False)
 
-        assert deleted(found) == [1]
+        assert deleted(judgement) == [1]
 
     def test_brokers_on_the_source_keep_all(self) -> None:
         """While a broker uses the source, or may use it, nothing is deleted unless it is forced."""
-        known = facts(RESTART, [ledger(1)], [ledger(1)], verified=[1], users=USERS)
+        state = facts(RESTART, [ledger(1)], [ledger(1)], verified=[1], users=USERS)
 
-        assert not judge_source(known, force=False).delete
-        assert "broker one uses it" in next(iter(judge_source(known, force=False).kept))
-        assert deleted(judge_source(known, force=True)) == [1]
+        assert not judge_source(state, force=False).delete
+        assert "broker one uses it" in next(iter(judge_source(state, force=False).retained))
+        assert deleted(judge_source(state, force=True)) == [1]
 
     def test_never_copied_needs_force(self) -> None:
-        """What nothing refers to and was never copied is deleted by force only, misrouted ledgers included."""
-        known = facts(RESTART, [ledger(1), ledger(101)])
+        """A ledger that was never copied and has no reference is deleted by force only, even if it is misrouted."""
+        state = facts(RESTART, [ledger(1), ledger(101)])
 
-        assert judge_source(known, force=False).kept == {
+        assert judge_source(state, force=False).retained == {
             "were never copied, although nothing refers to them": 1,
             "were created in a after brokers were directed away from it": 1,
         }
-        assert deleted(judge_source(known, force=True)) == [1, 101]
+        assert deleted(judge_source(state, force=True)) == [1, 101]
 
     @pytest.mark.parametrize("routing", Routing)
     def test_others_ledgers_stay(self, routing: Routing) -> None:
-        """Where others may use the source, a ledger that was never copied is not deleted, not even by force."""
-        found = judge_source(facts(routing, [ledger(1), ledger(101)], exclusive=False), force=True)
+        """If others may use the source, a ledger that was never copied is not deleted, not even by force."""
+        judgement = judge_source(facts(routing, [ledger(1), ledger(101)], exclusive=False), force=True)
 
-        assert not found.delete
-        assert found.kept == {"are not known to be this cluster's: others may use a too": 2}
+        assert not judgement.delete
+        assert judgement.retained == {"are not known to be this cluster's: others may use a too": 2}
 
     @pytest.mark.parametrize("routing", Routing)
     def test_open_ledgers_stay(self, routing: Routing) -> None:
-        """Nobody knows who writes to an open ledger that was never copied, so that it is kept by force too."""
-        found = judge_source(facts(routing, [ledger(1, state=LedgerState.OPEN)]), force=True)
+        """The writer of an open ledger that was never copied is unknown, so that even a forced cleanup keeps it."""
+        judgement = judge_source(facts(routing, [ledger(1, state=LedgerState.OPEN)]), force=True)
 
-        assert not found.delete
+        assert not judgement.delete
 
     @pytest.mark.parametrize("cluster", [None, "a"])
     def test_attributed_to_the_source(self, cluster: str | None) -> None:
         """With attributions, a ledger that is said to be in the source, or nowhere, is kept even if it is verified."""
-        known = facts(ATTRIBUTION, [ledger(1)], [ledger(1)], [reference(1, cluster=cluster)], verified=[1])
+        state = facts(ATTRIBUTION, [ledger(1)], [ledger(1)], [reference(1, cluster=cluster)], verified=[1])
 
-        assert not judge_source(known, force=True).delete
+        assert not judge_source(state, force=True).delete
 
     def test_one_of_two_references_keeps(self) -> None:
         """A ledger that two positions refer to is kept until both say that it is in the target."""
@@ -173,22 +173,22 @@ class TestSource:
     def test_compacted_ledgers_with_attributions(self) -> None:
         """With attributions, compacted ledgers are kept: what refers to them may lie in a cursor's ledger."""
         compacted = ledger(1, component="compacted-ledger")
-        found = judge_source(facts(ATTRIBUTION, [compacted], [compacted], verified=[1]), force=True)
+        judgement = judge_source(facts(ATTRIBUTION, [compacted], [compacted], verified=[1]), force=True)
 
-        assert list(found.kept) == ["may be referred to by a cursor's ledger (compacted topics)"]
+        assert list(judgement.retained) == ["may be referred to by a cursor's ledger (compacted topics)"]
 
     def test_listing(self) -> None:
         """The listing counts ledgers and bytes, and says how many are kept for which reason."""
-        known = facts(RESTART, [ledger(2), ledger(1), ledger(3)], [ledger(1), ledger(2)], verified=[1, 2])
+        state = facts(RESTART, [ledger(2), ledger(1), ledger(3)], [ledger(1), ledger(2)], verified=[1, 2])
 
-        listed = judge_source(known, force=False).listed("a")
+        listed = judge_source(state, force=False).listed("a")
 
         assert (listed.cluster, listed.ledgers, listed.entry_bytes, listed.examples) == ("a", 2, 200, (1, 2))
-        assert (listed.kept, listed.reasons) == (1, ("1 were never copied, although nothing refers to them",))
+        assert (listed.retained, listed.reasons) == (1, ("1 were never copied, although nothing refers to them",))
 
 
 class TestCopies:
-    """What a rollback deletes from the target."""
+    """Tests of what a rollback deletes from the target."""
 
     def test_verified_unfinished_and_unrecorded_copies(self) -> None:
         """Copies go: verified ones, unfinished ones, and those that were finished but not recorded."""
@@ -201,22 +201,22 @@ class TestCopies:
         """The target's own ledgers stay, those with an id of the source included."""
         target = [ledger(1, length=7), ledger(2, state=LedgerState.OPEN, component="else"), ledger(50)]
 
-        found = judge_copies(facts(RESTART, [ledger(1), ledger(2)], target))
+        judgement = judge_copies(facts(RESTART, [ledger(1), ledger(2)], target))
 
-        assert not found.delete
-        assert found.kept == {"are not copies of this switch": 3}
+        assert not judgement.delete
+        assert judgement.retained == {"are not copies of this switch": 3}
 
     def test_ledger_that_was_found_different_stays(self) -> None:
-        """A ledger of the target whose entries differ is no copy, although its metadata are the same."""
-        known = facts(RESTART, [ledger(1), ledger(2)], [ledger(1), ledger(2)])
+        """A ledger of the target whose entries differ is not a copy, although its metadata are the same."""
+        state = facts(RESTART, [ledger(1), ledger(2)], [ledger(1), ledger(2)])
 
-        assert deleted(judge_copies(known._replace(failed=[2]))) == [1]
+        assert deleted(judge_copies(state._replace(failed=[2]))) == [1]
 
     def test_referred_to_there(self) -> None:
         """A copy that is attributed to the target is kept."""
-        known = facts(ATTRIBUTION, [ledger(1)], [ledger(1)], [reference(1, cluster="b")], verified=[1])
+        state = facts(ATTRIBUTION, [ledger(1)], [ledger(1)], [reference(1, cluster="b")], verified=[1])
 
-        assert not judge_copies(known).delete
+        assert not judge_copies(state).delete
 
     def test_last_copy_stays(self) -> None:
         """A copy whose source has vanished is kept while something refers to it, and goes when nothing does."""
@@ -233,13 +233,13 @@ def test_misrouted_ledgers_are_above_the_cutover() -> None:
 
 
 def test_others_ledgers_are_neither_misrouted_nor_gained() -> None:
-    """Where others may use both clusters, only what this cluster refers to counts as its own new ledger."""
+    """If others may use both clusters, only ledgers that this cluster refers to count as its new ones."""
     named = [reference(102), reference(502)]
     source, target = [ledger(101), ledger(102)], [ledger(501), ledger(502)]
-    known = facts(RESTART, source, target, named, exclusive=False)
+    state = facts(RESTART, source, target, named, exclusive=False)
 
-    assert list(misrouted_ledgers(known)) == [102]
-    assert list(target_only(known)) == [502]
+    assert list(misrouted_ledgers(state)) == [102]
+    assert list(target_only(state)) == [502]
 
 
 def test_gained_ledgers() -> None:

@@ -1,4 +1,4 @@
-"""What PRECHECK concludes from how two BookKeeper clusters were found."""
+"""Conclusions of PRECHECK from the state of two BookKeeper clusters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DISK = 1_000_000
 
 
 def seen(name: str, records: Iterable[LedgerFacts] = (), *, bookies: int = 2, free: int = DISK) -> ClusterInspection:
-    """A cluster whose bookies have so much space left, each."""
+    """Return a cluster whose bookies have this much free space each."""
     cluster = input().source if name == "a" else input().target
     root = ClusterInspection(cluster, by_id(records), {}, f"id of {name}")
     root.free = {f"bookie-{number}": free for number in range(bookies)}
@@ -26,12 +26,12 @@ def seen(name: str, records: Iterable[LedgerFacts] = (), *, bookies: int = 2, fr
 
 
 def codes(findings: Findings) -> list[str]:
-    """Codes of the blockers."""
+    """Return the codes of the blockers."""
     return [blocker.code for blocker in findings.blockers]
 
 
 def space(target: ClusterInspection, records: Iterable[LedgerFacts], largest: int = 2) -> Findings:
-    """What is found of the target's space."""
+    """Return the findings about the target's space."""
     findings = Findings()
     check_space(target, by_id(records), largest, findings)
     return findings
@@ -56,7 +56,7 @@ def test_two_empty_clusters_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "bookies", "reused"),
+    ("ids", "bookies", "reused"),
     [
         ({"h1:3181"}, {}, ["h1:3181"]),
         ({"h2:3181", "bookie-7"}, {}, []),
@@ -64,11 +64,11 @@ def test_two_empty_clusters_fit() -> None:
     ],
 )
 def test_addresses_of_the_source_are_not_used_again(
-    known: set[str], bookies: dict[str, Bookie], reused: list[str]
+    ids: set[str], bookies: dict[str, Bookie], reused: list[str]
 ) -> None:
     """A bookie of the target at an address of the source, in use or only in its ledgers or cookies, is a blocker."""
     source, target, findings = seen("a"), seen("b"), Findings()
-    source.known, source.bookies = frozenset(known), bookies
+    source.bookie_ids, source.bookies = frozenset(ids), bookies
     target.bookies = {"bookie-7": Bookie("bookie-7", "h1", 3181, writable=True)}
     check_pair(source, target, {}, findings)
 
@@ -77,25 +77,25 @@ def test_addresses_of_the_source_are_not_used_again(
 
 
 @pytest.mark.parametrize(
-    ("known", "reused"),
+    ("bookie_id", "reused"),
     [("10.0.0.1:3181", True), ("10.0.0.1:3182", False), ("gone.example:3181", False), ("bookie-7", False)],
 )
-def test_one_address_may_be_spelled_in_two_ways(known: str, reused: bool) -> None:
+def test_one_address_may_be_spelled_in_two_ways(bookie_id: str, reused: bool) -> None:
     """A host name and its IP address are one address; names that are gone count only as they are written."""
     source, target, findings = seen("a"), seen("b"), Findings()
     # Some resolvers give one answer for every name that does not exist.
     resolved = {"new.example": {"10.0.0.1"}, "gone.example": {"10.9.9.9"}, "lost.example": {"10.9.9.9"}}
-    source.known, source.bookies = frozenset({known}), {}
-    target.known = frozenset({"lost.example:3181"})
+    source.bookie_ids, source.bookies = frozenset({bookie_id}), {}
+    target.bookie_ids = frozenset({"lost.example:3181"})
     target.bookies = {"bookie-7": Bookie("bookie-7", "new.example", 3181, writable=True)}
     check_pair(source, target, resolved, findings)
 
     assert codes(findings) == ["ADDRESS_REUSED"] * reused
-    assert all(f"{known} (as new.example:3181)" in blocker.cause for blocker in findings.blockers)
+    assert all(f"{bookie_id} (as new.example:3181)" in blocker.cause for blocker in findings.blockers)
 
 
-def test_what_stands_in_the_target_is_told() -> None:
-    """Ids that both clusters have are no blocker, because they may be copies; they are told, and so are others."""
+def test_ledgers_that_the_target_already_has_are_a_warning() -> None:
+    """Ids that both clusters have may be copies: they are a warning, not a blocker, as are ledgers of others."""
     findings = Findings()
     check_pair(seen("a", [ledger(1)]), seen("b", [ledger(1), ledger(2), ledger(3)]), {}, findings)
 
@@ -118,7 +118,7 @@ def test_space_for_what_the_target_lacks() -> None:
 
 
 def test_nearly_full_disks_are_a_warning() -> None:
-    """Bookies that would become read-only before they are full are no blocker, because that can be configured."""
+    """Bookies that would become read-only before they are full are a warning, because that limit is configurable."""
     findings = space(seen("b", free=DISK // 25), [ledger(1, length=DISK // 26)])
 
     assert not findings.blockers

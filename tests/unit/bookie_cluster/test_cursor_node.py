@@ -1,4 +1,4 @@
-"""What stands for brokers that change a cursor's node changes the attribution and nothing else."""
+"""The double of a broker changes the attribution of a cursor node and nothing else."""
 
 from __future__ import annotations
 

@@ -15,5 +15,5 @@ def test_ranges_hold_all_ids_and_no_other(ids: set[int]) -> None:
     """Rows of consecutive ids are kept by their ends, and together they are what went in."""
     ranges = list(id_ranges(ids))
 
-    assert {one for first, last in ranges for one in range(first, last + 1)} == ids
+    assert {ledger_id for first, last in ranges for ledger_id in range(first, last + 1)} == ids
     assert all(before[1] + 1 < after[0] for before, after in pairwise(ranges))

@@ -1,4 +1,4 @@
-"""What is reported of ledgers whose open copies stay in the target; store and executors are doubles."""
+"""The report about ledgers whose unfinished copies stay in the target; store and executors are doubles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTCOMES = {
 
 
 class Engine(SparkEngine):
-    """Stands for executors that get no answer from bookies."""
+    """Double of executors that get no answer from bookies."""
 
     def __init__(self) -> None:
         super().__init__("local")

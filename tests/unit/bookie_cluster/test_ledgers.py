@@ -1,4 +1,4 @@
-"""Which ledgers a bookie cluster migration moves, and which are known to be equal."""
+"""Choice of the ledgers that a bookie cluster migration moves, and of those that are known to be equal."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ def test_ledgers_that_the_marker_misplaces(bootstrap: str | None, misplaced: lis
     ]
     ledgers = {"a": {1, 3, 4, 6}, "b": {2, 3, 5}}
 
-    assert [one.ledger_id for one in misattributed(named, bootstrap, ledgers)] == misplaced
+    assert [item.ledger_id for item in misattributed(named, bootstrap, ledgers)] == misplaced
 
 
 def test_dangling_positions() -> None:
     """A position dangles if the cluster lacks its ledger, unless the entries are in tiered storage."""
     named = [reference(1), reference(2), reference(3, offloaded=True)]
 
-    assert [one.ledger_id for one in dangling({1}, named)] == [2]
+    assert [position.ledger_id for position in dangling({1}, named)] == [2]
 
 
 class TestVerified:
@@ -124,7 +124,7 @@ class TestVerified:
         assert not Verified(originals={1: 7}).holds(ledger(1, mzxid=8), ledger(1, mzxid=3)), "changed since"
 
     @pytest.mark.parametrize(
-        ("record", "standing"),
+        ("record", "current"),
         [
             (ledger(1), None),
             (ledger(1), ledger(1, mzxid=8)),
@@ -135,6 +135,6 @@ class TestVerified:
         ],
         ids=["absent", "changed since", "other content", "open", "copy unfinished", "never compared"],
     )
-    def test_unknown(self, record: LedgerFacts, standing: LedgerFacts | None) -> None:
-        """Whatever is not exactly that is looked at again."""
-        assert not Verified(copies={1: 7}).holds(record, standing)
+    def test_unknown(self, record: LedgerFacts, current: LedgerFacts | None) -> None:
+        """A ledger that is not exactly the verified copy is compared again."""
+        assert not Verified(copies={1: 7}).holds(record, current)

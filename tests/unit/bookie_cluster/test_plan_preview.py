@@ -18,11 +18,11 @@ SURVEY = LedgerSurvey(
     largest_ensemble=2,
 )
 SAFE = IdCheck(highest=41, next_id=42, cure=0)
-BEHIND = IdCheck(highest=41, next_id=12, cure=1)
+TOO_LOW = IdCheck(highest=41, next_id=12, cure=1)
 
 
 def text(ids: IdCheck | None = SAFE, routing: Routing = Routing.RESTART, **more: object) -> str:
-    """All sentences of a plan."""
+    """Return all sentences of a plan."""
     return "\n".join(plan_preview(input(routing, **more), SURVEY, ids))
 
 
@@ -39,7 +39,7 @@ def test_restart_names_its_phases_in_order() -> None:
 
 
 def test_attribution_leaves_data() -> None:
-    """A switch by attribution says that topics' data stay, and asks nobody to stop brokers."""
+    """The plan for attribution says that topics' data stay, and does not ask to stop brokers."""
     said = text(routing=Routing.ATTRIBUTION)
 
     assert "topics' data stay in a" in said
@@ -47,17 +47,17 @@ def test_attribution_leaves_data() -> None:
 
 
 def test_node_of_the_generator_is_named() -> None:
-    """Where ids are advanced, the plan names the node that is created, and the id that comes next."""
-    said = text(BEHIND, advance_ids=True)
+    """If ids are advanced, the plan names the node that is created and the next id."""
+    said = text(TOO_LOW, advance_ids=True)
 
     assert "/ledgersB/idgen-long/HOB-0000000001" in said
     assert "4,294,967,296" in said
     assert "HOB" not in text(SAFE, advance_ids=True)
 
 
-def test_skipped_check_is_told() -> None:
-    """A switch that does not care for ids says that messages can be lost."""
-    assert "LAB ONLY" in text(BEHIND, skip_idgen_precheck=True)
+def test_skipped_check_is_announced() -> None:
+    """The plan of a switch that skips the check of ids says that messages can be lost."""
+    assert "LAB ONLY" in text(TOO_LOW, skip_idgen_precheck=True)
 
 
 def test_cleanup_says_what_is_deleted_and_when() -> None:
@@ -69,9 +69,11 @@ def test_cleanup_says_what_is_deleted_and_when() -> None:
 
 def test_estimates_follow_throttle_and_full_verify() -> None:
     """A throttle makes the copy longer and not the pause; a full compare makes the pause longer."""
-    usual = estimate(input(), SURVEY, left=1_000, left_bytes=200_000_000, inspection_seconds=0.5)
-    throttled = estimate(input(throttle=2), SURVEY, left=1_000, left_bytes=200_000_000, inspection_seconds=0.5)
-    verified = estimate(input(full_verify=True), SURVEY, left=1_000, left_bytes=200_000_000, inspection_seconds=0.5)
+    usual = estimate(input(), SURVEY, remaining=1_000, left_bytes=200_000_000, inspection_seconds=0.5)
+    throttled = estimate(input(throttle=2), SURVEY, remaining=1_000, left_bytes=200_000_000, inspection_seconds=0.5)
+    verified = estimate(
+        input(full_verify=True), SURVEY, remaining=1_000, left_bytes=200_000_000, inspection_seconds=0.5
+    )
 
     assert throttled.copy_seconds > usual.copy_seconds
     assert throttled.pause_seconds == usual.pause_seconds
@@ -81,4 +83,7 @@ def test_estimates_follow_throttle_and_full_verify() -> None:
 
 def test_attribution_has_no_pause() -> None:
     """With routing `attribution` brokers are never stopped."""
-    assert estimate(input(Routing.ATTRIBUTION), SURVEY, left=1, left_bytes=1, inspection_seconds=9.0).pause_seconds == 0
+    assert (
+        estimate(input(Routing.ATTRIBUTION), SURVEY, remaining=1, left_bytes=1, inspection_seconds=9.0).pause_seconds
+        == 0
+    )

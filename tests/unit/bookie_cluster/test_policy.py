@@ -19,7 +19,7 @@ CENSUS = SwitchCensus(
     attributions_set_again=0,
     target_only=1234,
     target_only_bytes=5_600_000,
-    targets=CleanupTargets(cluster="old", ledgers=0, entry_bytes=0, examples=(), kept=0, reasons=()),
+    targets=CleanupTargets(cluster="old", ledgers=0, entry_bytes=0, examples=(), retained=0, reasons=()),
 )
 
 

@@ -1,4 +1,4 @@
-"""What PRECHECK of the bookie cluster migration says of brokers; their admin interface is a double."""
+"""Checks of the brokers in PRECHECK of the bookie cluster migration; their admin interface is a double."""
 
 from __future__ import annotations
 

@@ -32,15 +32,15 @@ class _Reader:
         self._store = store
 
     def children(self, path: bytes) -> list[bytes]:
-        """Paths of the direct children."""
+        """Return the paths of the direct children."""
         return [b"%s/%s" % (path, name.encode()) for name in self._store.children(path.decode())]
 
     def read(self, paths: Sequence[bytes]) -> list[Record | None]:
-        """The records."""
-        found = [self._store.get(path.decode()) for path in paths]
+        """Return the records."""
+        nodes = [self._store.get(path.decode()) for path in paths]
         return [
             Record(path, node.value, node.version, 0, 0, 0, 0) if node else None
-            for path, node in zip(paths, found, strict=True)
+            for path, node in zip(paths, nodes, strict=True)
         ]
 
 
@@ -52,18 +52,18 @@ class Attempts:
         self._steps = Steps(cast("SparkEngine", None))
 
     def begin(self, epoch: int | None = None, attempt: int = 1) -> SwitchProgress:
-        """An attempt that holds the claim."""
+        """Begin an attempt that holds the claim."""
         task = self._steps.task(input(), epoch=epoch, attempt=attempt)
         registry = BookieRegistry(self.store, REGISTRY, ClaimKeeper(self.store, SwitchClaim, task.attempt))
         registry.claim.take()
         return SwitchProgress(task, registry)
 
     def reader(self) -> StoreReader:
-        """The store, as steps read lists in it."""
+        """Return the store as steps read it."""
         return cast("StoreReader", _Reader(self.store))
 
     def listed(self, name: str) -> list[list[object]]:
-        """What a list holds."""
+        """Return the items of a list."""
         return [
             item
             for child in self.store.children(f"{TOP}/{name}")
@@ -71,12 +71,12 @@ class Attempts:
         ]
 
 
-@pytest.mark.parametrize("list_stands", [True, False])
-def test_a_late_attempt_writes_no_progress(list_stands: bool) -> None:
-    """What an attempt that was superseded has found is not remembered, nor forgotten what the newer one found."""
+@pytest.mark.parametrize("list_exists", [True, False])
+def test_a_late_attempt_writes_no_progress(list_exists: bool) -> None:
+    """A superseded attempt adds no results, and does not delete those of the newer attempt."""
     attempts = Attempts()
     late = attempts.begin()
-    if list_stands:
+    if list_exists:
         late.add_verified({1: 1})
         late.add_failed({5: "lost"})
     newer = attempts.begin()
@@ -107,8 +107,8 @@ def test_a_later_comparison_has_the_last_word() -> None:
     assert dict(read_verified(attempts.reader(), TOP)) == {1: 11, 3: 23}
 
 
-def test_another_scope_begins_anew() -> None:
-    """What was compared for a start that took other ledgers is forgotten; for the same ones it is kept."""
+def test_another_scope_starts_again() -> None:
+    """A start with another choice of ledgers forgets what was compared; a start with the same choice keeps it."""
     attempts = Attempts()
     first = attempts.begin()
     first.keep_scope(LedgerScope.REFERENCED)
@@ -130,7 +130,7 @@ def test_deletions_count_for_all_attempts_at_a_step() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)), max_size=200))
 def test_lists_survive(items: list[tuple[int, int]]) -> None:
-    """All items stand in the nodes, in their order."""
+    """The nodes contain all items in their order."""
     nodes = [json.loads(node) for node in pack(items)]
 
     assert [tuple(item) for node in nodes for item in node] == items

@@ -31,7 +31,7 @@ PAIR = LedgerPair(URL, URL, Access(), None, 5.0, URL, "/claim")
 
 
 def record(ledger_id: int, length: int | None) -> LedgerFacts:
-    """A ledger of so many bytes; None for an open one."""
+    """Return a ledger of this length; None makes an open one."""
     state = LedgerState.OPEN if length is None else LedgerState.CLOSED
     segments = (Segment(0, ("a:1",)),)
     metadata = LedgerMetadata(1, 1, 1, state, length or 0, -1 if length is None else 0, segments, DigestType.CRC32C)
@@ -67,15 +67,15 @@ def test_open_ledgers_count_although_their_length_is_unknown() -> None:
 
 
 class Engine(SparkEngine):
-    """Stands for executors that copy everything; runs tasks in the threads that ask for them.
+    """Double of executors that copy everything; runs tasks in the threads that ask for them.
 
     Args:
         width: how many tasks run at once.
-        wait_for: how many tasks go on together; any of them by itself if 0.
+        wait_for: how many tasks continue together; each continues alone if 0.
 
     Attributes:
         most: how many ran at once.
-        parallelism: what each task was told of that.
+        parallelism: the parallelism that each task was given.
     """
 
     def __init__(self, width: int, *, wait_for: int = 0) -> None:
@@ -142,12 +142,12 @@ def test_open_ledgers_of_a_job_are_recovered_together() -> None:
 
 
 def large(count: int) -> list[Batch]:
-    """Batches of which each is a job of its own: it costs more than the one before could have done in a job's time."""
+    """Return batches of which each is its own job, because it costs more than the time of one job allows."""
     return [Batch((number,), (64 << 20) * 40**number) for number in range(count)]
 
 
 def test_as_many_jobs_run_as_are_allowed() -> None:
-    """What `concurrency` returns counts from the next job on, within what the session can do; all outcomes arrive."""
+    """A new value of `concurrency` counts from the next job on, limited by the session; all outcomes arrive."""
     engine = Engine(5, wait_for=2)
     seen: list[int] = []
 

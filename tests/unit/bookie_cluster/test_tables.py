@@ -33,7 +33,7 @@ METADATA = LedgerMetadata(
 
 
 def named(number: int) -> LedgerFacts:
-    """A ledger whose metadata are like no other's."""
+    """Return a ledger whose metadata differ from those of all others."""
     metadata = replace(
         METADATA,
         length=number << 20,
@@ -44,7 +44,7 @@ def named(number: int) -> LedgerFacts:
 
 
 def mention(number: int) -> LedgerReference:
-    """One of four hundred references of a topic."""
+    """Return one of four hundred references of a topic."""
     path = f"/managed-ledgers/public/default/persistent/{number // 400}"
     return LedgerReference(1 << 33 | number, ReferenceKind.DATA, path)
 
@@ -54,11 +54,13 @@ def mention(number: int) -> LedgerReference:
     [
         pytest.param(lambda: LedgerTable(map(named, range(MANY))), 80, id="ledgers"),
         pytest.param(lambda: ReferenceTable(map(mention, range(MANY))), 40, id="references"),
-        pytest.param(lambda: IdNumbers((1 << 33 | one, 1 << 40 | one) for one in range(MANY)), 24, id="verified"),
+        pytest.param(
+            lambda: IdNumbers((1 << 33 | number, 1 << 40 | number) for number in range(MANY)), 24, id="verified"
+        ),
     ],
 )
 def test_many_take_some_bytes_each(make: Callable[[], object], most: int) -> None:
-    """All of a cluster are held at once: each takes less than `most` bytes, whatever its metadata say."""
+    """Each item takes fewer than `most` bytes, whatever its metadata: all of a cluster are in memory at once."""
     tracemalloc.start()
     try:
         table = make()
@@ -107,20 +109,20 @@ def test_content_is_compared_by_what_is_kept() -> None:
 @given(ids=st.lists(IDS))
 def test_references_are_found_by_ledger(ids: list[int]) -> None:
     """Each is found by its ledger, in any order the digest is the same, and with one more it is another."""
-    found = [LedgerReference(number, ReferenceKind.DATA, f"/{place}", "a") for place, number in enumerate(ids)]
-    table = ReferenceTable(found)
-    assert list(table) == found
+    references = [LedgerReference(number, ReferenceKind.DATA, f"/{place}", "a") for place, number in enumerate(ids)]
+    table = ReferenceTable(references)
+    assert list(table) == references
     assert [table.of(number) for number in range(41)] == [
-        [one for one in found if one.ledger_id == number] for number in range(41)
+        [reference for reference in references if reference.ledger_id == number] for number in range(41)
     ]
     assert table.ids == set(ids)
-    assert ReferenceTable(reversed(found)).digest == table.digest
+    assert ReferenceTable(reversed(references)).digest == table.digest
     assert table.plus([mention(1)]).digest != table.digest
 
 
 @given(changes=st.lists(st.tuples(IDS, st.one_of(st.none(), st.integers(0, 9)))), recent=st.integers(1, 5))
 def test_numbers_are_kept_as_in_a_dictionary(changes: list[tuple[int, int | None]], recent: int) -> None:
-    """Whatever is set and taken out, and however often changes are merged, it says what a dictionary says."""
+    """The table equals a dictionary after any sequence of changes, however often they are merged."""
     table, wanted = IdNumbers(), dict[int, int]()
     for count, (number, value) in enumerate(changes, 1):
         if value is None:

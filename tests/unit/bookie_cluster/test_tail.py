@@ -1,4 +1,4 @@
-"""What comes between two looks of the tail: brokers, deletions, newer attempts. Stores and bookies are doubles here.
+"""Events between two scans of the tail: brokers, deletions, newer attempts. Stores and bookies are doubles here.
 
 No real server can be brought to do these things at just these moments; the tail as a whole is under test on real ones
 in tests/integration/bookie_cluster/test_activities.py.
@@ -49,7 +49,7 @@ class Scene(MemorySwitch):
         super().__init__()
         self.source, self.target = dict(by_id(source)), dict(by_id(target))
         self.named: list[LedgerReference] = [reference(number) for number in self.source]
-        self.verified = Verified({number: one.mzxid for number, one in self.target.items()})
+        self.verified = Verified({number: facts.mzxid for number, facts in self.target.items()})
         self.running: list[Service] = []
         self.mark = 1
         self.deleted: list[int] = []
@@ -59,7 +59,7 @@ class Scene(MemorySwitch):
         self.undecodable: dict[int, str] = {}
 
     def come_and_go(self) -> None:
-        """A broker registers, and is gone again at the next look."""
+        """Register a broker that is gone again at the next scan."""
         self.mark += 1
 
     def run(self) -> TailCopy:
@@ -67,13 +67,13 @@ class Scene(MemorySwitch):
         task = self.task(ledgers="all", full_verify=self.full_verify)
         return copy_tail_of(task, self)
 
-    def scan(self, cluster: BookieCluster, known: Ledgers) -> Ledgers:
+    def scan(self, cluster: BookieCluster, earlier: Ledgers) -> Ledgers:
         """Return the ledgers of `a` or `b`."""
-        del known
-        found = by_id((self.source if cluster.name == "a" else self.target).values())
+        del earlier
+        ledgers = by_id((self.source if cluster.name == "a" else self.target).values())
         if cluster.name == "a":
-            found.undecodable = self.undecodable
-        return found
+            ledgers.undecodable = self.undecodable
+        return ledgers
 
     def references(self) -> ReferenceTable:
         """Return what Pulsar's metadata refer to."""
@@ -86,7 +86,7 @@ class Scene(MemorySwitch):
         assert strict
         return []
 
-    def known(self) -> Verified:
+    def read_verified(self) -> Verified:
         """Return what was compared before."""
         return self.verified
 
@@ -111,7 +111,7 @@ class Scene(MemorySwitch):
         return _Copier(self, guard)
 
     def delete(self, items: Sequence[tuple[int, int | None]], fence: Callable[[], object]) -> int:
-        """Of the target."""
+        """Delete ledgers of the target."""
         self.happens("connected")
         fence()
         self.happens("removed")
@@ -150,13 +150,13 @@ class _Copier:
         del records
         self._scene.happens("compared")
 
-    def summary(self, *, known: int) -> CopySummary:
-        """What was done."""
-        return CopySummary(known=known)
+    def summary(self, *, already_verified: int) -> CopySummary:
+        """Return the summary of the copy."""
+        return CopySummary(already_verified=already_verified)
 
 
-def test_what_stands_is_not_copied_and_orphans_go(scene: Scene) -> None:
-    """Nothing is to do where all was compared; a copy goes where its ledger is gone and nothing refers to it."""
+def test_equal_ledgers_are_not_copied_and_orphans_are_deleted(scene: Scene) -> None:
+    """Equal ledgers are not copied again; a copy is deleted if its ledger is gone and nothing refers to it."""
     scene.named = [reference(1)]
     done = scene.run()
     assert (scene.copies, done.checked, done.references, done.missing.count) == (0, 2, 1, 0)
@@ -170,16 +170,16 @@ def test_a_copy_that_is_still_referred_to_is_kept(scene: Scene) -> None:
     assert scene.deleted == []
 
 
-def test_only_the_very_copy_is_an_orphan(scene: Scene) -> None:
-    """What stands under the id of a copy, and is not the node that was compared, is somebody else's."""
+def test_only_the_compared_copy_is_an_orphan(scene: Scene) -> None:
+    """A ledger with the id of a copy that is not the compared node belongs to another client, and stays."""
     scene.target[3] = ledger(3, mzxid=77)
     assert scene.run().removed == 0
     assert scene.deleted == []
 
 
 @pytest.mark.parametrize("moment", ["copied", "compared", "referred", "removed"])
-def test_a_broker_that_came_and_went_begins_the_copy_anew(scene: Scene, moment: str) -> None:
-    """Whenever it came, to the very end: the ledger that it created is copied too, before the tail says that all is."""
+def test_a_broker_that_came_and_went_restarts_the_copy(scene: Scene, moment: str) -> None:
+    """Even at the very end, a broker that came and went makes the tail copy the ledger that it created."""
     scene.source[2] = ledger(2, state=LedgerState.OPEN)
     scene.full_verify = True
 
@@ -199,7 +199,7 @@ def test_a_broker_that_came_and_went_begins_the_copy_anew(scene: Scene, moment: 
     assert done.missing.count == 0
 
 
-def test_a_reference_without_a_broker_begins_the_copy_anew(scene: Scene) -> None:
+def test_a_reference_without_a_broker_restarts_the_copy(scene: Scene) -> None:
     """A broker that is not registered any more may still create a ledger while it unloads its topics."""
 
     def create() -> None:
@@ -227,8 +227,8 @@ def test_nothing_begins_while_a_broker_is_registered(scene: Scene) -> None:
     assert scene.copies == 1
 
 
-def test_earlier_attempts_delete_nothing_beside_the_tail(scene: Scene) -> None:
-    """Before anything is copied the server is told to refuse deletions of earlier attempts."""
+def test_earlier_attempts_delete_nothing_during_the_tail(scene: Scene) -> None:
+    """Before anything is copied, the server is made to refuse deletions of earlier attempts."""
     stopped: list[int] = []
     scene.at["permits"] = lambda: stopped.append(scene.begun)
     scene.run()
@@ -236,7 +236,7 @@ def test_earlier_attempts_delete_nothing_beside_the_tail(scene: Scene) -> None:
 
 
 def test_a_ledger_that_cannot_be_decoded_is_not_taken_for_lost(scene: Scene) -> None:
-    """What refers to a ledger that a newer BookKeeper has written ends the tail; another program's does not."""
+    """A reference to a ledger that a newer BookKeeper wrote ends the tail; another program's ledger does not."""
     scene.undecodable = {7: "ledger 7: it has format version '4'"}
     assert scene.run().missing.count == 0
     scene.named.append(reference(7))
@@ -265,7 +265,7 @@ def test_a_late_attempt_deletes_nothing(scene: Scene, moment: str) -> None:
 
 
 def test_a_late_attempt_does_not_begin_again(scene: Scene) -> None:
-    """Where a broker came and a newer attempt too, the late one ends, and does not begin again."""
+    """If both a broker and a newer attempt appear, the late attempt ends and does not start again."""
     scene.source[2] = ledger(2, state=LedgerState.OPEN)
 
     def both() -> None:
@@ -279,7 +279,7 @@ def test_a_late_attempt_does_not_begin_again(scene: Scene) -> None:
 
 
 def test_ledgers_that_keep_changing_are_an_error(scene: Scene) -> None:
-    """Somebody who continues writing to the source, and is no broker, is told after a few rounds."""
+    """A client other than a broker that keeps writing to the source causes an error after a few rounds."""
 
     def again() -> None:
         scene.source[2] = ledger(2, state=LedgerState.OPEN)

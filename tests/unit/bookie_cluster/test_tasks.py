@@ -13,14 +13,14 @@ from spark.bookie_cluster.tasks import copy_batches
 
 
 class Log:
-    """What was asked and done, and from which question on the answer is no."""
+    """Log of the questions to the fence and of the work done; the fence refuses from a chosen question on."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
         self.refused_from = 1_000
 
     def check(self, size: int) -> None:
-        """The fence."""
+        """Ask the fence."""
         assert size == 0
         self.refused_from -= 1
         self.done.append("ask")
@@ -41,7 +41,7 @@ class Log:
         return []
 
     def run(self, unit: Sequence[Batch]) -> None:
-        """Do what a task does."""
+        """Run the units as a task does."""
         copy_batches(unit, self.check, self.recover, self.copy)
 
 
@@ -52,16 +52,16 @@ def log() -> Log:
 
 
 def batch(*ids: int, recover: bool) -> Batch:
-    """Ledgers."""
+    """Return a batch of these ledgers."""
     return Batch(ids, 0, recover)
 
 
 def test_the_fence_comes_before_each_recovery(log: Log) -> None:
-    """Recovery stops writers, so that an attempt which was given up must not begin one; what it gave up is no copy."""
+    """A superseded attempt begins no recovery, which would stop writers; what it skipped counts as not copied."""
     unit = [batch(*range(70), recover=True), batch(100, recover=False)]
     log.run(unit)
-    left = [number for number in range(70) if number != 7]
-    assert log.done == ["ask", "recover 64", "ask", "recover 6", "ask", f"copy {left}", "ask", "copy [100]"]
+    remaining = [number for number in range(70) if number != 7]
+    assert log.done == ["ask", "recover 64", "ask", "recover 6", "ask", f"copy {remaining}", "ask", "copy [100]"]
 
 
 @pytest.mark.parametrize(("passes", "last"), [(0, None), (1, "recover 64"), (2, "recover 6"), (3, "copy")])

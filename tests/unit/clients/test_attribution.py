@@ -36,7 +36,7 @@ def locator(*stamps: str | None, later: bool = False) -> bytes:
 def stamps_of(value: bytes) -> list[str | None]:
     """Return what each version is attributed to; the newest one comes first, and again in its turn."""
     made = SchemaLocator.FromString(value)
-    return [attribution(one.position.properties) for one in (made.info, *made.index)]
+    return [attribution(entry.position.properties) for entry in (made.info, *made.index)]
 
 
 def without_stamps(value: bytes) -> bytes:
@@ -75,7 +75,7 @@ def test_only_some_ledgers_are_moved() -> None:
 def test_nothing_else_changes(
     stamps: list[str | None], old: str | None, new: str | None, absent: bool, later: bool
 ) -> None:
-    """Whatever attribution is set, every other byte stays, unknown fields in their places included."""
+    """Setting an attribution leaves every other byte as it was, including unknown fields at their positions."""
     value = locator(*stamps, later=later)
     moved = set_schema_attribution(value, old, new, absent=absent)
     assert (moved is None) == (stamps_of(moved or value) == stamps_of(value))

@@ -42,18 +42,18 @@ def store() -> MemoryStore:
 
 
 def set_by_hand(store: MemoryStore, name: str, status: ClusterStatus) -> None:
-    """As somebody does who does not know the lock."""
+    """Set a status without the lock, as a client does that does not use it."""
     store.set(f"{REGISTRY}/{name}", cluster(name, status).encode(), -1)
 
 
 def active(store: MemoryStore) -> list[str]:
     """Return the clusters that are ACTIVE."""
-    found = registry(store).clusters().values()
-    return [entry.cluster.name for entry in found if entry.cluster.status is ACTIVE]
+    entries = registry(store).clusters().values()
+    return [entry.cluster.name for entry in entries if entry.cluster.status is ACTIVE]
 
 
 def test_a_third_active_cluster_is_refused(store: MemoryStore) -> None:
-    """A flip between two clusters is no flip while a third one is ACTIVE too."""
+    """A flip between two clusters is refused while a third one is ACTIVE too."""
     set_by_hand(store, "c", ACTIVE)
     with pytest.raises(StoreConflict, match="a, c is ACTIVE"):
         registry(store).flip(new="b", old="a")
@@ -63,8 +63,8 @@ def test_a_third_active_cluster_is_refused(store: MemoryStore) -> None:
     assert active(store) == ["c"]
 
 
-def test_a_third_cluster_that_becomes_active_meanwhile_is_seen(store: MemoryStore) -> None:
-    """Whoever makes a third cluster ACTIVE between the look and the flip makes it fail, without any lock (I12)."""
+def test_a_third_cluster_that_becomes_active_before_the_flip_is_seen(store: MemoryStore) -> None:
+    """A third cluster that becomes ACTIVE between the read and the flip makes the flip fail, without any lock (I12)."""
     mine = registry(store)
     store.before_next_writes(lambda: set_by_hand(store, "c", ACTIVE))
     with pytest.raises(StoreConflict, match="a, c is ACTIVE"):
@@ -73,12 +73,12 @@ def test_a_third_cluster_that_becomes_active_meanwhile_is_seen(store: MemoryStor
 
 
 def test_a_flip_replaces_only_what_it_read(store: MemoryStore) -> None:
-    """What somebody else wrote to a registration between the look and the flip is not lost."""
+    """A change that another client made to a registration between the read and the flip is not lost."""
     wanted = cluster("a", ACTIVE).changed(region="eu")
     store.before_next_writes(lambda: store.set(f"{REGISTRY}/a", wanted, -1))
     registry(store).flip(new="b", old="a")
-    standing = registry(store).clusters()["a"].cluster
-    assert (standing.status, standing.model_extra) == (ClusterStatus.DEPRECATED, {"region": "eu"})
+    updated = registry(store).clusters()["a"].cluster
+    assert (updated.status, updated.model_extra) == (ClusterStatus.DEPRECATED, {"region": "eu"})
 
 
 def test_of_two_registrations_at_once_one_reads_again(store: MemoryStore) -> None:
@@ -86,7 +86,7 @@ def test_of_two_registrations_at_once_one_reads_again(store: MemoryStore) -> Non
     empty = MemoryStore()
     mine, other = registry(empty), registry(empty)
     mine.claim.take()
-    # The parents stand, so that the next write is the transaction.
+    # The parents exist, so that the next write is the transaction.
     empty.create("/admin", b"")
     empty.create(REGISTRY, b"")
     empty.before_next_writes(lambda: other.register(cluster("a", ACTIVE)))
@@ -114,8 +114,8 @@ def test_nothing_is_written_once_the_claim_is_lost(store: MemoryStore, what: str
     assert {path: node.value for path, node in store.nodes.items() if path != CLAIM} == before
 
 
-def test_a_write_that_stands_is_nobodys_permission(store: MemoryStore) -> None:
-    """An attempt that was superseded is told so, also where the node has the wanted value already, or no parent yet."""
+def test_an_equal_value_does_not_replace_the_claim(store: MemoryStore) -> None:
+    """A superseded attempt gets an error even if the node already has the wanted value, or has no parent yet."""
     mine, newer = registry(store), registry(store, epoch=2)
     mine.put(NODE, b"[1]")
     newer.claim.renew()
@@ -126,7 +126,7 @@ def test_a_write_that_stands_is_nobodys_permission(store: MemoryStore) -> None:
 
 
 def test_a_claim_that_is_lost_between_two_reads_protects_the_node(store: MemoryStore) -> None:
-    """The claim is looked at before the node is: whoever takes over and writes in between is not overwritten."""
+    """The claim is read before the node: an attempt that takes over and writes in between is not overwritten."""
     mine, newer = registry(store), registry(store, epoch=2)
     mine.put(NODE, b"[1]")
     read, done = store.get, False
@@ -148,7 +148,7 @@ def test_a_claim_that_is_lost_between_two_reads_protects_the_node(store: MemoryS
 
 
 def test_parents_are_made_by_the_holder_alone(store: MemoryStore) -> None:
-    """Parents stand outside of the transaction: an attempt that loses the claim just then leaves none behind."""
+    """Parents are created outside the transaction: an attempt that loses the claim at that moment creates none."""
     mine, newer = registry(store), registry(store, epoch=2)
     read, parent = store.get, f"{REGISTRY}/orchestrator/b-to-a"
 
@@ -171,15 +171,15 @@ def test_who_turned_back_gives_no_other_directive(store: MemoryStore) -> None:
     mine.set_target("a", "switch/one/run-1/back")
     with pytest.raises(StoreConflict, match="turned back already"):
         mine.set_target("b", "switch/one/run-1/forward", unless="switch/one/run-1/back")
-    standing = mine.switch_target()
-    assert standing is not None
-    assert (standing[0].target, standing[0].epoch) == ("a", 2)
+    current = mine.switch_target()
+    assert current is not None
+    assert (current[0].target, current[0].epoch) == ("a", 2)
     # A later run of the same switch may go forward again.
     assert mine.set_target("b", "switch/one/run-2/forward", unless="switch/one/run-2/back").epoch == 3
 
 
 def test_two_directives_at_once_have_two_epochs(store: MemoryStore) -> None:
-    """A directive that somebody else gives between the look and ours is counted, and not overwritten."""
+    """A directive of another client between the read and ours is counted, and not overwritten."""
     mine, other = registry(store), registry(store)
     first = mine.set_target("b", "switch/one/run-1/forward")
     assert mine.set_target("b", "switch/one/run-1/forward") == first, "the same one again"

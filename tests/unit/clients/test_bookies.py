@@ -1,4 +1,4 @@
-"""Which bookies are connected to, and how entries are asked of old ones; real bookies are in the integration tier."""
+"""Connections to bookies, and how old bookies are asked for entries; real bookies are in the integration tier."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_bookie_that_answers_nothing_is_not_an_old_one() -> None:
 
 
 def test_every_replica_is_read() -> None:
-    """A ledger that one of its bookies lacks is told from one that all have, though others could give its entries."""
+    """A ledger that one of its bookies lacks is reported, although the other bookies could return its entries."""
     with BookieDouble(BODIES) as whole, BookieDouble(BODIES[:200]) as cut:
         registered = {**whole.registered("whole"), **cut.registered("cut")}
         both = replace(metadata("whole"), ensemble_size=2, write_quorum=2, segments=(Segment(0, ("whole", "cut")),))
@@ -91,7 +91,7 @@ def test_a_ledger_of_a_false_length_is_read_part_by_part() -> None:
         form = replace(metadata(double.address), length=0, last_entry=len(bodies) - 1)
         cluster: Any = SimpleNamespace(bookies=bookies)
         ((_, parts),) = read_all(cluster, [LedgerRecord(LEDGER, form, 0, 0)])
-        counts = [len(cast("list[bytes]", part)) for part in parts]
+        counts = [len(cast("list[bytes]", piece)) for piece in parts]
     assert sum(counts) == len(bodies)
     assert len(counts) > 1
 

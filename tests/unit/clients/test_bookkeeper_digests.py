@@ -99,7 +99,7 @@ def test_a_changed_byte_is_noticed(case: tuple[DigestType, int, list[bytes]], pl
 
 @every_digest
 def test_a_cut_entry_is_noticed(digest: DigestType, ledger_id: int, bodies: list[bytes]) -> None:
-    """What is too short for header and digest is not looked at any further."""
+    """An entry that is too short for header and digest is not checked any further."""
     whole = len(bodies[1])
     with pytest.raises(EntryCorrupt, match="too few"):
         verify_entry(bodies[1][: whole - 1], ledger_id, 1, digest, PASSWORD)
@@ -124,7 +124,7 @@ def test_master_key() -> None:
 def test_packed_entries_are_valid(
     ledger_id: int, entry_id: int, data: bytes, digest: DigestType, password: bytes
 ) -> None:
-    """What is packed is valid, under its own ids and with its own password."""
+    """A packed entry is valid, under its own ids and with its own password."""
     body = pack_entry(ledger_id, entry_id, data, length=len(data), digest=digest, password=password)
     assert count_valid([body], ledger_id, entry_id, digest, password) == (1, "")
     assert body.endswith(data)

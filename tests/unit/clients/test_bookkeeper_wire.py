@@ -73,7 +73,7 @@ def test_messages_of_version_3() -> None:
     ],
 )
 def test_refusals_of_version_3(payload: str, kind: type[Exception], text: str) -> None:
-    """A bookie without TLS, one that refuses credentials, and what is no bookie are told apart."""
+    """The error distinguishes a bookie without TLS, one that refuses credentials, and another kind of server."""
     with pytest.raises(kind, match=text):
         wire_v3.read_space(bytes.fromhex(payload), "b")
 
@@ -122,13 +122,13 @@ class Peer:
 @pytest.fixture
 def peer() -> Iterator[Peer]:
     """Both ends of a connection."""
-    one = Peer()
-    yield one
-    one.close()
+    ends = Peer()
+    yield ends
+    ends.close()
 
 
 def test_answers_find_their_requests(peer: Peer) -> None:
-    """Answers in another order than the requests reach whoever asked."""
+    """Answers reach their requests even if they arrive in another order."""
     peer.read("entry", 1)
     peer.read("missing", 9)
     peer.batch("batch", 1)
@@ -162,11 +162,11 @@ def test_an_entry_larger_than_the_buffer(peer: Peer) -> None:
     frame = bytes.fromhex("0202000000000000") + LEDGER.to_bytes(8) + (1).to_bytes(8) + large
     peer.read("large", 1)
     peer.read("missing", 9)
-    left = memoryview(len(frame).to_bytes(4) + frame + NO_ENTRY_ANSWER)
+    unsent = memoryview(len(frame).to_bytes(4) + frame + NO_ENTRY_ANSWER)
     peer.end.settimeout(0)
     while len(peer.answers) < 2:
-        if left:
-            left = left[peer.end.send(left[: 64 << 10]) :]
+        if unsent:
+            unsent = unsent[peer.end.send(unsent[: 64 << 10]) :]
         peer.loop.poll()
     assert peer.answers[0] == ("large", [large])
 
@@ -204,14 +204,14 @@ def test_adds_are_counted_and_refusals_kept(peer: Peer) -> None:
     ],
 )
 def test_what_the_protocol_does_not_allow(peer: Peer, answer: bytes, reason: str) -> None:
-    """An answer that nobody can have asked for ends the connection, and whoever waits is told."""
+    """An answer that matches no request ends the connection, and every waiting caller gets an error."""
     peer.batch("batch", 5)
     peer.end.sendall(answer)
     peer.turn_until(1)
-    (name, told), *_ = peer.answers
-    assert (name, isinstance(told, Refused)) == ("batch", True)
-    assert isinstance(told, Refused)
-    assert told.code == wire_v2.LOST
+    (name, refusal), *_ = peer.answers
+    assert (name, isinstance(refusal, Refused)) == ("batch", True)
+    assert isinstance(refusal, Refused)
+    assert refusal.code == wire_v2.LOST
     assert re.search(reason, peer.lost[0])
 
 
@@ -230,7 +230,7 @@ def test_silence_ends_a_connection(peer: Peer) -> None:
 
 
 def test_a_caller_that_rests_is_not_taken_for_a_silent_bookie(peer: Peer) -> None:
-    """What arrived while nobody waited is taken in, however long that was."""
+    """Answers that arrived while no caller waited are used, however long that was."""
     peer.read("entry", 1)
     peer.end.sendall(READ_ANSWER)
     before = peer.loop.waited
@@ -242,7 +242,7 @@ def test_a_caller_that_rests_is_not_taken_for_a_silent_bookie(peer: Peer) -> Non
 
 
 def test_a_closed_connection(peer: Peer) -> None:
-    """When the bookie goes away, everybody who waits is told once."""
+    """When the bookie closes the connection, every waiting caller gets one error."""
     peer.read("entry", 1)
     peer.batch("batch", 1)
     peer.end.close()

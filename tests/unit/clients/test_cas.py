@@ -34,18 +34,18 @@ def keeper(store: MemoryStore, me: Attempt) -> ClaimKeeper[PacedClaim]:
 
 
 def once(action: Callable[[], Any]) -> Callable[[], None]:
-    """Do something the first time only."""
-    left = [action]
+    """Return a function that performs an action the first time only."""
+    pending = [action]
 
     def act() -> None:
-        if left:
-            left.pop()()
+        if pending:
+            pending.pop()()
 
     return act
 
 
 def test_the_loop_reads_again_where_others_came_first() -> None:
-    """A change is made on what stands, however often others come in between, up to a bound with a typed conflict."""
+    """A change is made to the current value after any other writes, up to a limit with a typed conflict."""
     store = MemoryStore()
     store.create("/n", b"0")
 
@@ -73,7 +73,7 @@ def test_the_loop_reads_again_where_others_came_first() -> None:
 
 
 def test_a_record_of_one_attempt_is_not_written_over_another_ones() -> None:
-    """Who writes alone continues from its own value only, whether another attempt comes before or right after it."""
+    """A lone writer continues from its own value only, even if another attempt writes right before or after it."""
     store = MemoryStore()
     version = write_alone(store, "/n", b"mine", None)
     version = write_alone(store, "/n", b"mine too", version)
@@ -94,7 +94,7 @@ def test_a_record_of_one_attempt_is_not_written_over_another_ones() -> None:
 
 
 def test_the_loop_passes_final_conflicts_on() -> None:
-    """What another try cannot cure is not tried again."""
+    """An error that another try cannot cure is not tried again."""
     tries: list[int] = []
 
     def fail() -> None:
@@ -135,7 +135,7 @@ def test_other_migrations_are_kept_out_by_name() -> None:
 
 @given(st.lists(ATTEMPTS, min_size=1, max_size=12))
 def test_only_the_newest_attempt_passes_the_fence(attempts: list[Attempt]) -> None:
-    """In whatever order attempts come, whoever passes is the newest that came, and no older one passes after it."""
+    """In any order of attempts, only the newest so far passes, and no older one passes after it."""
     store = MemoryStore()
     newest: Attempt | None = None
     for me in attempts:
@@ -171,7 +171,7 @@ def _passes(claim: PacedClaim, me: Attempt) -> bool:
     return True
 
 
-def test_no_throttle_while_somebody_is_blocked() -> None:
+def test_no_throttle_while_a_caller_is_blocked() -> None:
     """A fence that is not paced asks who holds the claim, and never waits for the throttle in it."""
     me = attempt_of("one")
     held = PacedClaim(**me._asdict(), throttle=1e-6)
@@ -227,7 +227,7 @@ def test_only_the_first_activity_of_a_run_takes_over() -> None:
 
 
 def test_unknown_fields_survive() -> None:
-    """What a newer version keeps in a claim is still there after attempts, runs and the pace changed."""
+    """Fields that a newer version adds to a claim are still there after attempts, runs and the pace changed."""
     store = MemoryStore()
     text = b'{"workflow_id":"one","run_id":"run-1","attempt":7,"new":{"a":[1]}}'
     store.create(CLAIM, text)
@@ -251,7 +251,7 @@ def test_a_change_of_pace_takes_nothing_over() -> None:
 
 
 def test_a_claim_is_lost_between_reading_and_writing() -> None:
-    """An attempt that takes, or writes under, a claim which a newer one takes meanwhile finds that, and stops."""
+    """An attempt that takes a claim, or writes under it, stops if a newer attempt takes the claim at that moment."""
     store = MemoryStore()
     old, new = keeper(store, attempt_of("one")), keeper(store, attempt_of("one", epoch=2))
     store.before_write = once(new.take)
@@ -266,8 +266,8 @@ def test_a_claim_is_lost_between_reading_and_writing() -> None:
 
 
 @pytest.mark.parametrize("what", ["take", "renew", "change", "release"])
-def test_a_claim_that_is_taken_meanwhile_is_not_overwritten(what: str) -> None:
-    """Whatever an attempt does with a claim that stands, a newer one that takes it in this moment keeps it."""
+def test_a_claim_that_is_taken_at_that_moment_is_not_overwritten(what: str) -> None:
+    """If a newer attempt takes a claim at the moment in which an older one changes it, the newer one keeps it."""
     store = MemoryStore()
     keeper(store, attempt_of("one")).take(throttle=1.0)
     mine, newer = keeper(store, attempt_of("one", epoch=2)), keeper(store, attempt_of("one", epoch=3))
@@ -287,7 +287,7 @@ def test_a_claim_that_is_taken_meanwhile_is_not_overwritten(what: str) -> None:
     assert (held.epoch, held.throttle) == (3, 2.0 if what == "change" else 1.0)
 
 
-def test_nothing_is_left_behind() -> None:
+def test_a_release_removes_empty_parents() -> None:
     """A released claim takes empty parents with it, and leaves those that hold something."""
     store = MemoryStore()
     for path in ("/pulsar", "/pulsar/migration-coordinator"):
@@ -301,7 +301,7 @@ def test_nothing_is_left_behind() -> None:
 
 
 def test_a_record_that_is_no_claim_is_named() -> None:
-    """A record of somebody else at the claim's path is an error that says where it stands, and is left alone."""
+    """A record of another program at the claim's path is left alone, and the error names its path."""
     store = MemoryStore()
     store.create(CLAIM, b"hello")
     with pytest.raises(StoreConflict, match=r"holds no claim .*Invalid JSON") as refused:

@@ -31,14 +31,14 @@ def test_fields_travel() -> None:
 
 def test_another_message_keeps_the_rest() -> None:
     """`saying` changes the message, adds fields, and keeps type and fields."""
-    told = errors.StoreDenied("no", path=b"/a").saying("ledger 3: no", ledger_id=3)
-    assert type(told) is errors.StoreDenied
-    assert (str(told), told.fields) == ("ledger 3: no", {"path": "/a", "ledger_id": 3})
+    error = errors.StoreDenied("no", path=b"/a").saying("ledger 3: no", ledger_id=3)
+    assert type(error) is errors.StoreDenied
+    assert (str(error), error.fields) == ("ledger 3: no", {"path": "/a", "ledger_id": 3})
 
 
 @pytest.mark.parametrize("kind", LEAVES)
 def test_each_is_final_or_retryable(kind: type[StoreError]) -> None:
-    """Every error belongs to one of the two branches, and Temporal is told which."""
+    """Every error belongs to one of the two branches, and Temporal learns which."""
     retryable = issubclass(kind, RetryableError)
     assert retryable != issubclass(kind, FinalError)
     assert failure_of(kind("why")).non_retryable is not retryable

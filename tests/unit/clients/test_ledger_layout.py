@@ -39,14 +39,14 @@ def test_round_trip(number: int, always_long: bool) -> None:
 
 
 @given(ids, ids)
-def test_paths_differ(one: int, other: int) -> None:
+def test_paths_differ(first: int, second: int) -> None:
     """No two ids share a path."""
-    assert (ledger_path(one) == ledger_path(other)) == (one == other)
+    assert (ledger_path(first) == ledger_path(second)) == (first == second)
 
 
 @pytest.mark.parametrize("number", [-1, 1 << 63])
 def test_ids_out_of_range(number: int) -> None:
-    """What is no ledger id has no path."""
+    """A number outside the range of ledger ids has no path."""
     with pytest.raises(ValueError, match="invalid ledger id"):
         ledger_path(number)
 
@@ -65,7 +65,7 @@ def test_ids_out_of_range(number: int) -> None:
     ],
 )
 def test_other_nodes(path: str) -> None:
-    """Nodes that are no ledger's metadata have no id."""
+    """Nodes other than a ledger's metadata have no id."""
     assert ledger_id(path) is None
 
 

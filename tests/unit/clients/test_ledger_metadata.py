@@ -150,7 +150,7 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
 
 @pytest.mark.parametrize("data", GOLDEN.values(), ids=GOLDEN)
 def test_znodes_of_real_servers(data: bytes) -> None:
-    """What a server wrote is written again byte for byte."""
+    """Metadata that a server wrote are encoded again byte for byte."""
     assert encode_metadata(decode_metadata(data)) == data
 
 
@@ -172,9 +172,9 @@ def test_closed_ledger() -> None:
 
 def test_open_ledger() -> None:
     """An open ledger has no last entry, and its creator's token."""
-    found = decode_metadata(JAVA_OPEN)
-    assert (found.state, found.last_entry, found.length, found.closed) == (LedgerState.OPEN, -1, 0, False)
-    assert (found.digest, found.password, found.token) == (DigestType.CRC32, b"secret", 0x147879BA6604_0C8F)
+    metadata = decode_metadata(JAVA_OPEN)
+    assert (metadata.state, metadata.last_entry, metadata.length, metadata.closed) == (LedgerState.OPEN, -1, 0, False)
+    assert (metadata.digest, metadata.password, metadata.token) == (DigestType.CRC32, b"secret", 0x147879BA6604_0C8F)
 
 
 def test_pulsar_ledgers() -> None:
@@ -217,7 +217,7 @@ def test_first_version_is_refused() -> None:
     ],
 )
 def test_damage_is_refused(data: bytes) -> None:
-    """Bytes that are no ledger's metadata are an error of the store's, and nothing is guessed."""
+    """Damaged bytes cause an error of the store, and nothing is guessed."""
     with pytest.raises(StoreProtocolError):
         decode_metadata(data)
 
@@ -230,7 +230,7 @@ def test_ledger_without_digest_is_refused() -> None:
 
 @given(ledgers())
 def test_round_trip(metadata: LedgerMetadata) -> None:
-    """Whatever a ledger says survives, unknown fields included."""
+    """A ledger's metadata survive decoding and encoding, including unknown fields."""
     assert decode_metadata(encode_metadata(metadata)) == metadata
 
 
@@ -241,7 +241,7 @@ def test_a_ledger_without_its_first_entries_is_refused() -> None:
 
 
 def test_unknown_fields_inside_a_segment_are_refused() -> None:
-    """What a newer BookKeeper put into a segment could not be kept, so that the ledger is refused."""
+    """A field that a newer BookKeeper added to a segment cannot be kept, so the ledger is refused."""
     body = (
         JAVA_CLOSED[31:].replace(b"\x32\x20", b"\x32\x23").replace(b"bookie-2\x10\x00", b"bookie-2\x10\x00\x98\x06\x01")
     )
@@ -264,13 +264,13 @@ def test_replicas_are_striped() -> None:
 
 def test_same_content() -> None:
     """Copies differ in where they lie and in the order of custom metadata, and in nothing else."""
-    one = decode_metadata(PULSAR_OPEN)
+    metadata = decode_metadata(PULSAR_OPEN)
     moved = decode_metadata(PULSAR_OPEN.replace(b"bookie-2", b"bookie-9"))
-    assert one != moved
-    assert one.same_content(moved)
-    assert not one.same_content(decode_metadata(PULSAR_OPEN.replace(b"\x28\x01", b"\x28\x02")))
-    assert not one.same_content(decode_metadata(PULSAR_OPEN.replace(b"__compaction", b"__compactioN")))
-    assert not one.same_content(replace(one, last_entry=one.last_entry + 1))
+    assert metadata != moved
+    assert metadata.same_content(moved)
+    assert not metadata.same_content(decode_metadata(PULSAR_OPEN.replace(b"\x28\x01", b"\x28\x02")))
+    assert not metadata.same_content(decode_metadata(PULSAR_OPEN.replace(b"__compaction", b"__compactioN")))
+    assert not metadata.same_content(replace(metadata, last_entry=metadata.last_entry + 1))
 
 
 # Of one bookie, by Pulsar's metadata driver and by BookKeeper's own: the same bytes.

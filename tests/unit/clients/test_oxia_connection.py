@@ -43,9 +43,9 @@ def test_keys_hash_as_in_oxia(key: str, expected: int) -> None:
 
 def test_shards_come_in_the_order_of_their_hashes_with_their_leaders() -> None:
     """A shard without a leader, or with a port alone, is served by the address that was dialled."""
-    found = shards_of(URL, layout((HALF, LAST, "10.0.0.2:6648"), (0, 9, ""), (10, HALF - 1, ":6648")))
+    shards = shards_of(URL, layout((HALF, LAST, "10.0.0.2:6648"), (0, 9, ""), (10, HALF - 1, ":6648")))
     dialled = "10.0.0.1:6648"
-    assert found == (
+    assert shards == (
         Shard(1, 0, 9, dialled),
         Shard(2, 10, HALF - 1, dialled),
         Shard(0, HALF, LAST, "10.0.0.2:6648"),

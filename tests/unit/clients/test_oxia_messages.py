@@ -39,11 +39,11 @@ MODIFIED = 0x01A1FD652DA9
 
 def test_shard_assignments_are_read() -> None:
     """Shards, hash ranges and leaders of a real layout are read."""
-    found = pb.ShardAssignments.FromString(ASSIGNMENTS).namespaces["default"]
-    assert found.shard_key_router == pb.XXHASH3
+    namespace = pb.ShardAssignments.FromString(ASSIGNMENTS).namespaces["default"]
+    assert namespace.shard_key_router == pb.XXHASH3
     ranges = [
         (a.shard, a.leader, a.int32_hash_range.min_hash_inclusive, a.int32_hash_range.max_hash_inclusive)
-        for a in found.assignments
+        for a in namespace.assignments
     ]
     assert ranges == [(0, "127.0.0.1:23105", 0, 0x7FFFFFFF), (1, "127.0.0.1:23105", 0x80000000, 0xFFFFFFFF)]
 
@@ -72,7 +72,7 @@ def test_write_response_is_read() -> None:
     assert version.created_timestamp == version.modified_timestamp == MODIFIED
 
 
-def test_session_zero_is_told_from_no_session() -> None:
+def test_session_zero_differs_from_no_session() -> None:
     """The first session of a shard has the id 0, and its records still show that they have one."""
     persistent, ephemeral = pb.RangeScanResponse.FromString(SCAN).records
     assert (persistent.key, persistent.value, persistent.version.HasField("session_id")) == (b"/a", b"v", False)
@@ -108,7 +108,7 @@ def test_nothing_is_lost_in_a_round_trip(message: Message, golden: bytes) -> Non
 
 
 def test_fields_that_are_not_known_are_kept() -> None:
-    """The server's answer holds the key of a sequential put, which is no field of ours, and keeps it."""
+    """The server's answer contains the key of a sequential put, which the messages do not define, and keeps it."""
     put = pb.WriteResponse.FromString(SEQUENCE_RESPONSE).puts[0]
     assert put.version.version_id == 4
     assert b"/s-00000000000000000001" in put.SerializeToString()

@@ -69,8 +69,8 @@ class OldServer:
                 self.records[put.key] = (put.value, version)
                 response.puts.add(version=version)
             for delete in request.deletes:
-                found = self.records.pop(delete.key, None)
-                response.deletes.add(status=pb.OK if found else pb.KEY_NOT_FOUND)
+                record = self.records.pop(delete.key, None)
+                response.deletes.add(status=pb.OK if record else pb.KEY_NOT_FOUND)
             yield response
 
     def _read(self, request: pb.ReadRequest, _context: object) -> Iterator[pb.ReadResponse]:
@@ -113,14 +113,14 @@ def test_target_is_refused_and_left_clean(server: OldServer) -> None:
 
 
 def test_older_name_alone_is_a_sign_that_writes_nothing(server: OldServer) -> None:
-    """A server that does not know the service's newer name is told without a write."""
+    """A server that does not know the service's newer name is recognized without a write."""
     assert not speaks_v1(server.url, timeout=5)
     assert server.written == 0
 
 
 @pytest.mark.parametrize("probe", [probe_target, speaks_v1])
-def test_nobody_there_is_unreachable(probe: Callable[[StoreUrl], object], server: OldServer) -> None:
-    """A port where nobody listens is told by its address, at once."""
+def test_a_port_without_listener_is_unreachable(probe: Callable[[StoreUrl], object], server: OldServer) -> None:
+    """A port without a listener is reported at once, with its address."""
     server.stop()
     with pytest.raises(StoreUnreachable, match=server.url.hosts[0]):
         probe(server.url)

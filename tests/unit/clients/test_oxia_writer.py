@@ -1,4 +1,4 @@
-"""What Oxia's bulk writer refuses before it talks to anybody."""
+"""Records that Oxia's bulk writer refuses before it connects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from models.store_url import parse_store_url
     ],
 )
 def test_records_that_oxia_cannot_hold_are_refused(record: Record, cause: str) -> None:
-    """An ephemeral record, the version that means absence, and a path that is no text are named and not sent."""
+    """An ephemeral record, the version that means absence, and a path that is not text are named and not sent."""
     writer = OxiaWriter(parse_store_url("oxia://127.0.0.1:1"))
     with pytest.raises(RecordNotWritable, match=re.escape(cause)):
         writer.put(record, over=None)

@@ -1,4 +1,4 @@
-"""Which answers end a connection to a broker, on a server of our own that says who asked."""
+"""Answers that end a connection to a broker, tested with a server that reports who asked."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def url() -> Generator[str]:
-    """Where the server listens."""
+    """Return the address of the server."""
     with HttpServer(_Handler) as server:
         yield server.base_url
 

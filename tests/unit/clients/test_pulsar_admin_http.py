@@ -72,7 +72,7 @@ def ok(_: httpx.Request) -> httpx.Response:
 
 
 def status(code: int, text: str = "") -> Answering:
-    """Another answer."""
+    """Return an answer with this status."""
     return lambda _: httpx.Response(code, text=text)
 
 
@@ -106,14 +106,14 @@ def test_a_redirect_keeps_method_body_and_credentials(code: int) -> None:
 TOPIC, OWNED = "/persistent/t/n/topic", "https://two/admin/v2/persistent/t/n/topic/stats?authoritative=true"
 
 
-def test_what_a_redirect_told_of_a_topic_holds_for_the_next_request() -> None:
+def test_the_next_request_for_a_topic_goes_to_the_redirected_owner() -> None:
     """It is asked of the owner at once, with its own method and query; another topic is asked as before."""
     servers = Servers(one=to(OWNED), two=ok)
     endpoint = servers.endpoint("https://one")
     endpoint.get(f"{TOPIC}/stats")
     endpoint.put(f"{TOPIC}/unload", params={"force": True})
     endpoint.get("/persistent/t/n/topic-2/stats")
-    assert [(one.method, one.url.host, one.url.path) for one in servers.asked] == [
+    assert [(request.method, request.url.host, request.url.path) for request in servers.asked] == [
         ("GET", "one", f"/admin/v2{TOPIC}/stats"),
         ("GET", "two", f"/admin/v2{TOPIC}/stats"),
         ("PUT", "two", f"/admin/v2{TOPIC}/unload"),
@@ -125,26 +125,26 @@ def test_what_a_redirect_told_of_a_topic_holds_for_the_next_request() -> None:
 
 
 @pytest.mark.parametrize("then", [broken(httpx.ConnectError), to("https://one/admin/v2/x")])
-def test_an_owner_of_before_is_not_insisted_on(then: Answering) -> None:
-    """Where it is gone, or has given the topic away, the address that was given counts again."""
+def test_a_former_owner_is_forgotten(then: Answering) -> None:
+    """If the remembered owner is gone or has unloaded the topic, the configured address is used again."""
     servers = Servers(one=to(OWNED), two=ok)
     endpoint = servers.endpoint("https://one")
     endpoint.get(f"{TOPIC}/stats")
     servers.answers |= {"one": ok, "two": then}
     endpoint.put(f"{TOPIC}/unload")
     endpoint.put(f"{TOPIC}/unload")
-    assert [one.url.host for one in servers.asked] == ["one", "two", "two", "one", "one"]
+    assert [request.url.host for request in servers.asked] == ["one", "two", "two", "one", "one"]
 
 
 def test_a_change_that_an_owner_may_have_made_is_not_made_again() -> None:
-    """Its answer got lost: nobody else is asked."""
+    """If the answer of the owner got lost, no other broker is asked."""
     servers = Servers(one=to(OWNED), two=ok)
     endpoint = servers.endpoint("https://one")
     endpoint.get(f"{TOPIC}/stats")
     servers.answers["two"] = broken(httpx.ReadError)
     with pytest.raises(AdminUnreachable):
         endpoint.post(f"{TOPIC}/terminate")
-    assert [one.url.host for one in servers.asked] == ["one", "two", "two"]
+    assert [request.url.host for request in servers.asked] == ["one", "two", "two"]
 
 
 def test_redirects_in_a_circle_end() -> None:
@@ -200,7 +200,7 @@ def test_refusals_are_typed(code: int, text: str, kind: type[AdminError], base: 
 
 
 def test_errors_travel_with_their_fields() -> None:
-    """What was asked and answered survives pickling, and another message."""
+    """The request and the answer in an error survive pickling, and another message."""
     with pytest.raises(AdminUnreachable) as caught:
         Servers(one=broken(httpx.ConnectError)).endpoint("https://one").put("/x")
     for copy in (pickle.loads(pickle.dumps(caught.value)), caught.value.saying("changed", path=b"/a")):
@@ -236,7 +236,7 @@ def test_another_broker_is_asked_when_one_cannot_be_reached() -> None:
 
 
 def test_a_change_whose_answer_was_lost_is_not_repeated() -> None:
-    """Reading continues elsewhere; whoever changes something must look first what has become of it."""
+    """A read continues with another broker; after a change the caller must first check its result."""
     servers = Servers(one=broken(httpx.ReadTimeout), two=ok)
     endpoint = servers.endpoint("https://one", "https://two")
     with pytest.raises(AdminUnreachable) as caught:
@@ -258,7 +258,7 @@ def test_a_server_that_answers_is_not_passed_over() -> None:
 
 
 def test_answers_of_another_form_are_named() -> None:
-    """What is no JSON, or other JSON than expected, is an error that names the field."""
+    """An answer that is not JSON, or other JSON than expected, is an error that names the field."""
     endpoint = Servers(one=status(200, "<html>"), two=ok).endpoint("https://one")
     with pytest.raises(AdminProtocolError, match="answered 200: it has another form than expected"):
         endpoint.get_as(TypeAdapter(dict[str, str]), "/x")
@@ -267,7 +267,7 @@ def test_answers_of_another_form_are_named() -> None:
 
 
 def test_no_address_is_an_error_of_its_own() -> None:
-    """Without a broker nobody can be asked."""
+    """A list without a broker is an error of its own."""
     with pytest.raises(AdminUnreachable, match="no address is known"):
         Servers().endpoint()
     with pytest.raises(AdminProtocolError, match="this is not an address"):
@@ -388,7 +388,7 @@ def test_threads_share_a_token(key_file: Path) -> None:
     auth = ClientCredentials(OAuth2(key_file, token_url=f"{ISSUER}/token"), transport=Servers(issuer=issuer))
     endpoint = Servers(one=answer).endpoint("https://one", access=AdminAccess(auth=auth))
     with ThreadPoolExecutor(8) as pool:
-        assert [one.status_code for one in pool.map(endpoint.get, ["/x"] * 8)] == [200] * 8
+        assert [response.status_code for response in pool.map(endpoint.get, ["/x"] * 8)] == [200] * 8
     assert len(issuer.forms) == 2
 
 
@@ -434,16 +434,16 @@ def test_a_key_file_that_cannot_be_used(tmp_path: Path, text: str | None, said: 
 
 
 def test_a_reader_has_no_call_that_changes_anything() -> None:
-    """Whatever a reader can do is a GET, and what is said to change something is missing in it."""
+    """Every call of a reader is a GET, and it has no call that is declared to change something."""
     session = Servers().session()
     reader, admin = PulsarAdminReader(session, ["https://one"]), PulsarAdmin(session, ["https://one"])
     properties = {name for name, value in vars(PulsarAdminReader).items() if isinstance(value, property)}
     parts = sorted(properties - {"session", "urls"})
     assert len(parts) == 10
-    for part in parts:
-        reading, whole = getattr(reader, part), getattr(admin, part)
+    for attribute in parts:
+        reading, whole = getattr(reader, attribute), getattr(admin, attribute)
         assert not hasattr(reading, "_calls")
-        assert public(reading) < public(whole), part
+        assert public(reading) < public(whole), attribute
     assert not hasattr(vars(reader)["_reading"], "put")
     verbs = (
         "set_",
@@ -459,10 +459,10 @@ def test_a_reader_has_no_call_that_changes_anything() -> None:
         "reset",
         "term",
     )
-    reading = {name for part in parts for name in public(getattr(reader, part))}
+    reading = {name for attribute in parts for name in public(getattr(reader, attribute))}
     assert not [name for name in reading if name.startswith(verbs)]
 
 
-def public(part: object) -> set[str]:
-    """Return names of what somebody may call."""
-    return {name for name in dir(part) if not name.startswith("_")}
+def public(interface: object) -> set[str]:
+    """Return the names of the public attributes."""
+    return {name for name in dir(interface) if not name.startswith("_")}

@@ -1,4 +1,4 @@
-"""Which broker a change that must not arrive late is asked of, by the answers to the look before it."""
+"""Choice of the broker for a change that must not arrive late, by the answers to the check before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Pulsar's metadata says of ledgers: nodes of real brokers are read, compressed or not."""
+"""Ledgers that Pulsar's metadata refer to: nodes of real brokers are read, compressed or not."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def pack(compression: Compression, body: bytes) -> bytes:
 
 @pytest.mark.parametrize("compression", Compression)
 def test_compressed_values(compression: Compression) -> None:
-    """Whatever the broker's compression, the same is read."""
+    """Every compression of the broker yields the same content."""
     assert unpack(LEDGERS[compression]) == (compression, PLAIN_LEDGER)
     assert unpack(CURSORS[compression]) == (compression, PLAIN_CURSOR)
     ledgers = decode_ledger_info(LEDGERS[compression]).ledgerInfo
@@ -114,13 +114,13 @@ def test_compressed_values(compression: Compression) -> None:
 
 @given(st.sampled_from(Compression), st.binary(max_size=5_000))
 def test_pack_and_unpack(compression: Compression, body: bytes) -> None:
-    """What is packed is found again; a plain value is never taken for a packed one, as no message begins like that."""
+    """A packed value can be unpacked; a plain value is never taken for packed, since no message begins like that."""
     if compression is Compression.NONE:
         body = b"\x08" + body
     assert unpack(pack(compression, body)) == (compression, body)
 
 
-@pytest.mark.parametrize("compression", [one for one in Compression if one])
+@pytest.mark.parametrize("compression", [compression for compression in Compression if compression])
 def test_damaged_values(compression: Compression) -> None:
     """A packed value that is cut off, or holds more than it says, is refused."""
     value = LEDGERS[compression]
@@ -136,14 +136,14 @@ def test_unknown_compression() -> None:
 
 
 def test_unknown_fields_survive() -> None:
-    """What later brokers add to a node is kept by whoever decodes it and encodes it again."""
+    """Fields that later brokers add to a node survive decoding and encoding."""
     later = b"\xa2\x06\x03abc"
     assert ManagedLedgerInfo.FromString(TOPIC + later).SerializeToString() == TOPIC + later
     assert ManagedCursorInfo.FromString(DELAYED + later).SerializeToString() == DELAYED + later
 
 
 def test_topic() -> None:
-    """Each ledger of a topic is mentioned, and the last one is told."""
+    """Each ledger of a topic is mentioned, and the last one is marked."""
     assert mentions(TOPIC_PATH, TOPIC) == [
         LedgerReference(29, ReferenceKind.DATA, TOPIC_PATH),
         LedgerReference(34, ReferenceKind.DATA, TOPIC_PATH, last=True),
@@ -151,7 +151,7 @@ def test_topic() -> None:
 
 
 def test_offloaded_and_attributed() -> None:
-    """A ledger whose entries left the bookies is told, and so is the bookie cluster of one."""
+    """A ledger whose entries left the bookies is marked, and so is the bookie cluster of an attributed one."""
     info = ManagedLedgerInfo.FromString(TOPIC)
     info.ledgerInfo[0].offloadContext.complete = True
     info.ledgerInfo[1].properties.add(key="_pulsar.bookieClusterName", value="B")
@@ -191,7 +191,7 @@ def test_delayed_index() -> None:
 
 
 def test_schema() -> None:
-    """A schema's ledger is mentioned once, though the newest version stands twice in its node."""
+    """A schema's ledger is mentioned once, although its node contains the newest version twice."""
     path = "/schemas/public/default/events"
     assert mentions(path, SCHEMA) == [LedgerReference(1, ReferenceKind.SCHEMA, path)]
 
@@ -205,7 +205,7 @@ def test_mere_parents_and_empty_topics() -> None:
 
 @pytest.mark.parametrize("value", [b"10.42.0.17", b"null", b"\xff\xfe"])
 def test_parents_with_a_value_of_another_tool(value: bytes) -> None:
-    """What another tool wrote into a node above all topics mentions nothing; in a topic's own node it is named."""
+    """A value of another tool in a node above all topics mentions nothing; in a topic's own node it is reported."""
     parents = ("/managed-ledgers/public", "/managed-ledgers/public/default/persistent", "/schemas/public/default")
     assert [mentions(path, value) for path in parents] == [[], [], []]
     for path in (TOPIC_PATH, "/schemas/public/default/events"):
@@ -226,7 +226,7 @@ def test_what_cannot_be_read_is_named() -> None:
 
 @given(st.binary(max_size=60))
 def test_fields_keep_every_byte(message: bytes) -> None:
-    """Whatever is split into fields is the same when it is joined; what is no message is refused."""
+    """A message that is split into fields and joined is the same; bytes that are not a message are refused."""
     try:
         fields = split(message)
     except StoreProtocolError:

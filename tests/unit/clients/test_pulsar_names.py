@@ -113,7 +113,7 @@ def test_paths_keep_every_name(topic: str) -> None:
 
 @given(topic=ANY, cursor=st.text(st.characters(codec="utf-8"), min_size=1))
 def test_nodes_of_cursors_name_them(topic: str, cursor: str) -> None:
-    """The node of a cursor gives back topic and cursor, whatever their names."""
+    """The path of a cursor's node yields topic and cursor, whatever their names."""
     path = f"/managed-ledgers/acme/eu/persistent/{quote_plus(topic)}/{quote_plus(cursor)}"
     assert cursor_name(path) == CursorName(TopicName("acme", "eu", topic), cursor)
 

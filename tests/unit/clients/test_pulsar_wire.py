@@ -66,10 +66,10 @@ Answer = Callable[[Command], list[Command]]
 
 def test_stored_message() -> None:
     """A stored entry is taken as it is; what the broker noted in front of it is left out."""
-    found = parse_message(STORED)
-    assert (found.data, found.messages) == (STORED, 1)
-    assert (found.metadata.producer_name, found.metadata.sequence_id) == ("app", 0)
-    assert (found.is_chunk, found.is_marker, found.in_transaction) == (False, False, False)
+    message = parse_message(STORED)
+    assert (message.data, message.messages) == (STORED, 1)
+    assert (message.metadata.producer_name, message.metadata.sequence_id) == ("app", 0)
+    assert (message.is_chunk, message.is_marker, message.in_transaction) == (False, False, False)
     assert parse_message(b"\x0e\x02\x00\x00\x00\x03abc" + STORED).data == STORED
     # Clients before checksums.
     assert parse_message(STORED[6:]).data == STORED[6:]
@@ -77,7 +77,7 @@ def test_stored_message() -> None:
 
 @pytest.mark.parametrize("damaged", [STORED[:-1] + b"x", STORED[:12], STORED[6:20], b"", b"\x00\x00\x00\x00"])
 def test_damaged_message(damaged: bytes) -> None:
-    """An entry with another checksum, or cut off, is no message."""
+    """An entry with another checksum, or a truncated one, is not a message."""
     with pytest.raises(StoreProtocolError):
         parse_message(damaged)
 
@@ -130,12 +130,12 @@ def test_credentials() -> None:
     ],
 )
 def test_refusals(code: int, kind: type[StoreError]) -> None:
-    """What a broker refuses has the type that says whether another attempt helps."""
+    """Each refusal of a broker has the type that says whether another attempt helps."""
     assert type(refused("sending", code, "because\nof that", "pulsar://a:1")) is kind
 
 
 def test_only_producer() -> None:
-    """Messages are sent on behind the last number that the broker knows, keep-alives are answered on the way."""
+    """Sending continues after the last number that the broker knows; keep-alives are answered in between."""
     stored: list[EntryPosition] = []
 
     def answer(asked: Command) -> list[Command]:
@@ -155,12 +155,12 @@ def _greeting(asked: Command, last: int = -1) -> list[Command]:
     if isinstance(asked, CommandConnect):
         return [CommandConnected(server_version="double", max_message_size=1_000)]
     if isinstance(asked, CommandLookupTopic):
-        found = CommandLookupTopicResponse(
+        response = CommandLookupTopicResponse(
             request_id=asked.request_id,
             response=CommandLookupTopicResponse.Connect,
             brokerServiceUrl=_URLS[-1],
         )
-        return [found]
+        return [response]
     if isinstance(asked, CommandProducer):
         number = asked.request_id
         waits = CommandProducerSuccess(request_id=number, producer_name="copy", producer_ready=False)
@@ -224,7 +224,7 @@ def test_token() -> None:
 
 
 def test_a_broker_that_says_no() -> None:
-    """Credentials that are refused, a broker that says nothing, and nobody at all."""
+    """Refused credentials, a silent broker, and a port without a broker are different errors."""
     denied = CommandError(request_id=2**64 - 1, error=ServerError.AUTHENTICATION, message="no such token")
     with _broker(lambda _: [denied]) as url, pytest.raises(StoreDenied, match="no such token"):
         _producer(url, [])
@@ -275,8 +275,8 @@ def test_a_tls_handshake_that_the_other_side_ends() -> None:
         thread.join(5)
 
 
-def test_the_first_broker_that_can_be_reached_looks_at_the_credentials() -> None:
-    """A broker that is down is passed over, one that refuses is not; where nobody is there, the first one is named."""
+def test_the_first_reachable_broker_checks_the_credentials() -> None:
+    """A broker that is down is skipped, one that refuses is not; if no broker is up, the error names the first one."""
     with _broker(lambda _: []) as silent:
         pass
     with _broker(_greeting) as url:
@@ -316,7 +316,7 @@ def test_a_proxy_is_asked_to_connect_to_the_owner() -> None:
 
 @contextmanager
 def _broker(answer: Answer) -> Generator[str]:
-    """A double of a broker that answers each command on one connection after the other."""
+    """Run a double of a broker that answers each command on one connection after the other."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"pulsar://127.0.0.1:{server.getsockname()[1]}"
         _URLS.append(url)
@@ -332,7 +332,7 @@ def _broker(answer: Answer) -> Generator[str]:
                     while len(size := incoming.read(4)) == 4:
                         asked, _ = decode(incoming.read(int.from_bytes(size)))
                         assert asked is not None
-                        connection.sendall(b"".join(encode(one) for one in answer(asked)))
+                        connection.sendall(b"".join(encode(command) for command in answer(asked)))
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()

@@ -1,4 +1,4 @@
-"""What a ledger's recovery decides from bookies' answers, without a bookie; real ones are in the integration tier."""
+"""Decisions of a ledger's recovery by bookies' answers, without a bookie; real ones are in the integration tier."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Ensemble:
 
     def writable(self) -> list[str]:
         """Return those that take entries."""
-        return [*(one for one in THREE if one not in self.full), *self.spare]
+        return [*(bookie for bookie in THREE if bookie not in self.full), *self.spare]
 
     def recover(self) -> LedgerMetadata:
         """Run a recovery; returns what the ledger is closed with."""
@@ -86,8 +86,8 @@ class Ensemble:
         wanted = last if entry == wire_v2.LAST_ENTRY else entry
         if wanted < 0 or wanted > last:
             return Refused(wire_v2.NO_ENTRY, "has no such entry")
-        found = body(wanted)
-        return [found[:-1] + b"!"] if (bookie, wanted) in self.corrupt else [found]
+        stored = body(wanted)
+        return [stored[:-1] + b"!"] if (bookie, wanted) in self.corrupt else [stored]
 
     def _add(self, wanted: Additions) -> Added:
         ensemble = set(wanted.metadata.segments[-1].ensemble) - wanted.leave_out
@@ -106,7 +106,7 @@ def test_the_end_is_what_anybody_may_have_seen() -> None:
     assert 10 in ensemble.written
 
 
-def test_what_nobody_has_is_no_entry() -> None:
+def test_an_entry_that_no_bookie_has_ends_the_ledger() -> None:
     """The ledger ends before the first entry that too many bookies lack, and may be empty."""
     assert Ensemble((-1, -1, -1)).recover().last_entry == -1
     assert Ensemble((9, 8, 8), (3, 3)).recover().last_entry == 9
@@ -144,7 +144,7 @@ def test_a_damaged_copy_is_no_absence() -> None:
 
 
 def test_too_few_that_take_entries() -> None:
-    """What was found is written to an ack quorum at least, or the ledger is not closed; a spare bookie helps."""
+    """Recovered entries reach at least an ack quorum, or the ledger is not closed; a spare bookie helps."""
     ensemble = Ensemble((9, 9, 10))
     ensemble.full = set(THREE[1:])
     with pytest.raises(BookieNotWritable, match="ack quorum of 2"):

@@ -1,4 +1,4 @@
-"""Which records of a metadata store are Pulsar's."""
+"""The records of a metadata store that belong to Pulsar."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def test_records_of_pulsar(path: bytes) -> None:
 
 @pytest.mark.parametrize("path", [b"/kafka/a", b"/topicality", b"/zookeeper"])
 def test_records_of_others(path: bytes) -> None:
-    """All other records belong to somebody else."""
+    """The remaining records belong to other programs."""
     assert not is_pulsars(path)

@@ -1,4 +1,4 @@
-"""Which nodes are counters, and which modification count their copy in Oxia carries."""
+"""Nodes that are counters, and the modification count of their copies in Oxia."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clients.zookeeper import keeps_count, target_count
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "kept"),
+    ("path", "value", "keeps"),
     [
         (b"/ledgers/idgen", b"x", True),
         (b"/ledgers/idgen-long", b"x", True),
@@ -22,9 +22,9 @@ from clients.zookeeper import keeps_count, target_count
         (b"/admin/policies/public", b"", True),
     ],
 )
-def test_keeps_count(path: bytes, value: bytes, kept: bool) -> None:
+def test_keeps_count(path: bytes, value: bytes, keeps: bool) -> None:
     """Known counters and nodes without a value keep the number of children that they had."""
-    assert keeps_count(path, value) is kept
+    assert keeps_count(path, value) is keeps
 
 
 def test_target_count() -> None:

@@ -41,7 +41,7 @@ def record(value: bytes = b"v", version: int = 0, owner: int = 0) -> Record:
 
 
 def play(body: bytes, tree: dict[bytes, Node], births: list[bytes]) -> None:
-    """Do what a server does with a multi; a step that it would refuse fails the test."""
+    """Apply a multi as a server does; a step that a server would refuse fails the test."""
     offset = 0
     while True:
         op, done, _ = struct.unpack_from(">ibi", body, offset)
@@ -62,7 +62,7 @@ def play(body: bytes, tree: dict[bytes, Node], births: list[bytes]) -> None:
             value, offset = wire.read_buffer(body, offset)
         (expected,) = struct.unpack_from(">i", body, offset)
         offset += 4
-        # Of the node itself only what was read is replaced; of the child that nobody sees there is one version.
+        # Of the node itself only what was read is replaced; the child that no client sees has only one version.
         assert expected == tree[path].version or (expected == -1 and path != PATH)
         if op == wire.DELETE:
             del tree[path]
@@ -81,26 +81,26 @@ def play_ops(ops: Ops | None, tree: dict[bytes, Node]) -> list[bytes]:
 
 @given(
     wanted=st.builds(record, st.sampled_from([b"", b"v", b"w" * 600_000]), st.integers(0, 40)),
-    stands=st.none() | st.builds(record, st.sampled_from([b"", b"v"]), st.integers(0, 40)),
+    existing=st.none() | st.builds(record, st.sampled_from([b"", b"v"]), st.integers(0, 40)),
 )
-def test_reaches_value_and_version(wanted: Record, stands: Record | None) -> None:
-    """Whatever stands without children becomes the record, with value and version."""
-    tree = {PATH: Node(stands.value, stands.version)} if stands else {}
-    standing = ExistingNode(stands, 0) if stands else None
-    play_ops(write_ops(wanted, standing, keep_version=True, max_raise=100), tree)
+def test_reaches_value_and_version(wanted: Record, existing: Record | None) -> None:
+    """Any existing node without children becomes the record, with value and version."""
+    tree = {PATH: Node(existing.value, existing.version)} if existing else {}
+    node = ExistingNode(existing, 0) if existing else None
+    play_ops(write_ops(wanted, node, keep_version=True, max_raise=100), tree)
     assert tree == {PATH: Node(wanted.value, wanted.version)}
 
 
-@given(stands=st.none() | st.builds(record, st.sampled_from([b"", b"v"]), st.integers(0, 5)))
-def test_without_versions_one_step(stands: Record | None) -> None:
+@given(existing=st.none() | st.builds(record, st.sampled_from([b"", b"v"]), st.integers(0, 5)))
+def test_without_versions_one_step(existing: Record | None) -> None:
     """Without versions at most one step brings the value."""
-    tree = {PATH: Node(stands.value, stands.version)} if stands else {}
+    tree = {PATH: Node(existing.value, existing.version)} if existing else {}
     ops = write_ops(
-        record(version=1 << 40), ExistingNode(stands, 0) if stands else None, keep_version=False, max_raise=1
+        record(version=1 << 40), ExistingNode(existing, 0) if existing else None, keep_version=False, max_raise=1
     )
     assert len(list(ops.parts if ops else [])) <= 1
     ops = write_ops(
-        record(version=1 << 40), ExistingNode(stands, 0) if stands else None, keep_version=False, max_raise=1
+        record(version=1 << 40), ExistingNode(existing, 0) if existing else None, keep_version=False, max_raise=1
     )
     play_ops(ops, tree)
     assert tree[PATH].value == b"v"
@@ -147,12 +147,12 @@ def test_ephemeral_is_not_overwritten() -> None:
         write_ops(record(), ExistingNode(record(owner=0x77), 0), keep_version=True, max_raise=10)
 
 
-@given(stands=st.integers(0, 50), wanted=st.integers(0, 50))
-def test_count_is_reached_and_leaves_nothing(stands: int, wanted: int) -> None:
+@given(current=st.integers(0, 50), wanted=st.integers(0, 50))
+def test_count_is_reached_and_leaves_nothing(current: int, wanted: int) -> None:
     """A count that is short is raised by children that are gone afterwards."""
     tree = {PATH: Node(b"")}
-    births = play_ops(count_ops(PATH, stands, wanted, max_raise=50), tree)
-    assert len(births) == max(0, wanted - stands)
+    births = play_ops(count_ops(PATH, current, wanted, max_raise=50), tree)
+    assert len(births) == max(0, wanted - current)
     assert list(tree) == [PATH]
 
 

@@ -78,7 +78,7 @@ def test_names() -> None:
 
 
 def test_multi_read_of_data() -> None:
-    """One multiRead asks for several nodes; a node that is absent is left out, and one with children is told."""
+    """One multiRead asks for several nodes; an absent node is left out, and one with children is marked."""
     paths = [GOLD, NONE, UMLAUT]
     assert wire.packet(5, wire.MULTI_READ, wire.multi_read(wire.GET_DATA, paths)) == DATA_REQUEST
     records: list[Record | Unreadable] = []

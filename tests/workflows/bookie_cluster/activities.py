@@ -84,7 +84,7 @@ PROMOTED = Promotion(
 )
 CONTESTED = PROMOTED.model_copy(update={"contested": 3})
 TARGETS = CleanupTargets(
-    cluster="old", ledgers=1100, entry_bytes=30_000_000, examples=(1, 2, 3), kept=2, reasons=("2 are referred to",)
+    cluster="old", ledgers=1100, entry_bytes=30_000_000, examples=(1, 2, 3), retained=2, reasons=("2 are referred to",)
 )
 CENSUS = SwitchCensus(
     brokers=("broker-1: new", "broker-2: new"),
@@ -126,8 +126,8 @@ ANSWERS: dict[str, Any] = {
     "census": CENSUS,
     "list_targets": TARGETS,
     "flip_statuses": None,
-    "delete_ledgers": LedgersDeleted(deleted=1100, left=0),
-    "remove_copies": LedgersDeleted(deleted=1196, left=0),
+    "delete_ledgers": LedgersDeleted(deleted=1100, remaining=0),
+    "remove_copies": LedgersDeleted(deleted=1196, remaining=0),
     "release": None,
     "set_pace": None,
     "set_read_mode": None,

@@ -330,7 +330,7 @@ async def test_positions_that_stay_contested(stage: Harness) -> None:
 
 async def test_cleanup_at_the_windows_end(stage: Harness) -> None:
     """Statuses flip first, and then ledgers are deleted in bounded steps until none is left."""
-    parts = [LedgersDeleted(deleted=500, left=600), LedgersDeleted(deleted=600, left=0)]
+    parts = [LedgersDeleted(deleted=500, remaining=600), LedgersDeleted(deleted=600, remaining=0)]
     script = Script(delete_ledgers=parts)
     run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
     report = await run.report()
@@ -342,7 +342,7 @@ async def test_cleanup_at_the_windows_end(stage: Harness) -> None:
 
 async def test_no_more_deletions_than_allowed(stage: Harness) -> None:
     """`max_deletions` bounds all steps of the cleanup together."""
-    parts = [LedgersDeleted(deleted=500, left=600), LedgersDeleted(deleted=200, left=400)]
+    parts = [LedgersDeleted(deleted=500, remaining=600), LedgersDeleted(deleted=200, remaining=400)]
     script = Script(delete_ledgers=parts)
     fields: dict[str, Any] = {"cleanup": "remove", "cleanup_at_window_end": True, "max_deletions": 700}
     report = await (await stage.start(script, rollback_window="PT0S", **fields)).report()
@@ -354,7 +354,7 @@ async def test_no_more_deletions_than_allowed(stage: Harness) -> None:
 
 async def test_a_part_that_was_repeated(stage: Harness) -> None:
     """It counts also what its lost attempt may not have deleted; the figure never says more than there was."""
-    parts = [LedgersDeleted(deleted=1000, left=600), LedgersDeleted(deleted=600, left=0)]
+    parts = [LedgersDeleted(deleted=1000, remaining=600), LedgersDeleted(deleted=600, remaining=0)]
     script = Script(delete_ledgers=parts)
     run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
     report = await run.report()
@@ -365,7 +365,7 @@ async def test_a_part_that_was_repeated(stage: Harness) -> None:
 
 async def test_cleanup_without_progress_ends(stage: Harness) -> None:
     """A step that deletes nothing ends the cleanup, though some are left."""
-    script = Script(delete_ledgers=LedgersDeleted(deleted=0, left=1100))
+    script = Script(delete_ledgers=LedgersDeleted(deleted=0, remaining=1100))
     run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
     report = await run.report()
     assert script.steps.count("delete_ledgers") == 1

@@ -397,7 +397,9 @@ async def test_what_a_later_start_can_do_as_well(stage: Harness, step: str, told
 async def test_copies_are_removed_in_parts(stage: Harness, deleted: int, left: int) -> None:
     """Copies are removed in bounded steps until none is left, or none can be removed."""
     run = await _hanging(stage, AttributionScript, "build")
-    run.script.say("remove_copies", [LedgersDeleted(deleted=500, left=5), LedgersDeleted(deleted=deleted, left=left)])
+    run.script.say(
+        "remove_copies", [LedgersDeleted(deleted=500, remaining=5), LedgersDeleted(deleted=deleted, remaining=left)]
+    )
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert run.script.steps.count("remove_copies") == 2

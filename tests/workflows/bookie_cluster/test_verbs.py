@@ -331,7 +331,7 @@ async def test_targets_are_listed(stage: Harness) -> None:
 
 async def test_order_ends_the_window(stage: Harness) -> None:
     """An order ends the window and deletes as it says, though the plan would leave the ledgers."""
-    run = await _open(stage, Script(delete_ledgers=LedgersDeleted(deleted=10, left=1090)))
+    run = await _open(stage, Script(delete_ledgers=LedgersDeleted(deleted=10, remaining=1090)))
     order = CleanupOrder(src_cluster="old", max_deletions=10, force=True)
     assert CleanupTargets.model_validate(await run.update("clean_up", order)) == TARGETS
     report = await run.report()

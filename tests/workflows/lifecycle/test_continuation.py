@@ -85,7 +85,7 @@ _PARTS: dict[str, tuple[Callable[[], Script], str, dict[str, Any]]] = {
         {"validation_window": "PT1H", **REMOVE},
     ),
     "switch": (
-        lambda: switch.Script(delete_ledgers=[LedgersDeleted(deleted=400, left=left) for left in (700, 300, 0)]),
+        lambda: switch.Script(delete_ledgers=[LedgersDeleted(deleted=400, remaining=left) for left in (700, 300, 0)]),
         "delete_ledgers",
         {"rollback_window": "PT1H", **REMOVE},
     ),
