@@ -1,4 +1,4 @@
-"""What the gateway answers: reasons as brokers give them, and statistics of a shape of its own."""
+"""Bodies of the gateway's answers: reasons as brokers give them, and statistics of a shape of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Answer(BaseModel):
 
 
 class Reason(_Answer):
-    """Why a request is not done.
+    """Reason for which a request is refused.
 
     Attributes:
         reason: cause and cure.
@@ -62,18 +62,18 @@ class SegmentFigures(_Answer):
     unavailable_reason: str = Field(default="", exclude_if=lambda text: not text)
 
     @classmethod
-    def of(cls, topic: str, found: SegmentStats) -> Self:
-        """What the controller reports of a segment."""
+    def of(cls, topic: str, stats: SegmentStats) -> Self:
+        """Return the statistics of a segment, as the controller reports them."""
         return cls(
-            name=segment_topic(topic, found.descriptor),
-            state=SegmentState.ACTIVE if found.active else SegmentState.SEALED,
-            msg_rate_in=found.messages_in,
-            bytes_rate_in=found.bytes_in,
-            storage_size=found.stored_bytes,
-            producer_count=found.producers,
-            backlog=found.backlog,
-            consumers=found.consumers,
-            unavailable_reason=found.unavailable_reason,
+            name=segment_topic(topic, stats.descriptor),
+            state=SegmentState.ACTIVE if stats.active else SegmentState.SEALED,
+            msg_rate_in=stats.messages_in,
+            bytes_rate_in=stats.bytes_in,
+            storage_size=stats.stored_bytes,
+            producer_count=stats.producers,
+            backlog=stats.backlog,
+            consumers=stats.consumers,
+            unavailable_reason=stats.unavailable_reason,
         )
 
 
@@ -110,7 +110,7 @@ class TopicFigures(_Answer):
 
     @classmethod
     def of(cls, topic: str, report: TopicReport, status: ControllerStatus) -> Self:
-        """What the controller reports of a topic."""
+        """Return the statistics of a topic, as the controller reports them."""
         active = sum(1 for segment in report.segments if segment.active)
         return cls(
             epoch=report.epoch,

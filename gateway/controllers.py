@@ -178,7 +178,7 @@ class Controllers:
         Raises:
             UpdateRejected: the controller said no.
             ControllerNotFound: there is none.
-            HTTPProblem: nobody answers in time, or another workflow leads since; it may be done yet.
+            HTTPProblem: there is no answer in time, or another workflow leads since; the update may still be done.
         """
         args = [] if argument is None else [argument]
         update_id, unsure, asked = str(uuid.uuid4()), False, ""
@@ -216,7 +216,7 @@ class Controllers:
         """Ask a query of the controller of a topic, which may answer nothing; arguments are those of `update`.
 
         Raises:
-            HTTPProblem: there is none, or nobody answers in time.
+            HTTPProblem: there is no controller, or no answer in time.
         """
         handle = self._client.get_workflow_handle(self._id(topic))
 
@@ -224,7 +224,7 @@ class Controllers:
             try:
                 await self._require_open(topic, unsure=False)
                 # One that has ended would still tell its last state.
-                found = await handle.query(
+                result = await handle.query(
                     name, result_type=answer, reject_condition=QueryRejectCondition.NOT_OPEN, rpc_timeout=_ANSWER
                 )
             except (ControllerNotFound, WorkflowQueryRejectedError):
@@ -235,7 +235,7 @@ class Controllers:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     raise not_found(topic) from None
                 raise
-            return found
+            return result
 
         return await self._retry_until_deadline(ask, f"{name} of {topic}", deadline)
 
@@ -258,7 +258,7 @@ class Controllers:
         await self._retry_until_deadline(wait, f"the end of {handle.id}", deadline)
 
     async def run_of(self, topic: str, deadline: float) -> WorkflowHandle[Any, Any]:
-        """The run that leads a topic now.
+        """Return the run that leads a topic now.
 
         Raises:
             ControllerNotFound: there is none.
@@ -266,19 +266,19 @@ class Controllers:
         """
 
         async def find() -> WorkflowHandle[Any, Any]:
-            found = await self._require_open(topic, unsure=False)
-            return self._client.get_workflow_handle(self._id(topic), run_id=found.run_id)
+            run = await self._require_open(topic, unsure=False)
+            return self._client.get_workflow_handle(self._id(topic), run_id=run.run_id)
 
         return await self._retry_until_deadline(find, f"the controller of {topic}", deadline)
 
     async def names(self, tenant: str, namespace: str, deadline: float) -> list[str]:
-        """The controlled topics of a namespace, sorted: `tenant/namespace/topic`."""
+        """Return the controlled topics of a namespace, sorted: `tenant/namespace/topic`."""
         # Names have no quotes; see `ControlledTopic`.
         wanted = f"{controller_prefix(self._served.cluster)}{tenant}/{namespace}/"
         query = f'WorkflowType="{_WORKFLOW}" AND ExecutionStatus="Running" AND WorkflowId STARTS_WITH "{wanted}"'
 
         async def listed() -> list[str]:
-            found = [
+            running = [
                 (named[1], run.id, run.run_id)
                 async for run in self._client.list_workflows(query, rpc_timeout=_ANSWER)
                 if (named := controlled_topic(run.id))
@@ -289,13 +289,13 @@ class Controllers:
                 async with slots:
                     return await self._is_ours(workflow_id, run_id)
 
-            ours = await asyncio.gather(*(is_ours(*run) for _, *run in found))
-            return sorted(topic for (topic, *_), own in zip(found, ours, strict=True) if own)
+            ours = await asyncio.gather(*(is_ours(*run) for _, *run in running))
+            return sorted(topic for (topic, *_), own in zip(running, ours, strict=True) if own)
 
         return await self._retry_until_deadline(listed, f"the list of {tenant}/{namespace}", deadline)
 
     async def require_temporal(self) -> None:
-        """Whether Temporal answers.
+        """Check that Temporal answers.
 
         Raises:
             HTTPProblem: it does not.
@@ -308,25 +308,25 @@ class Controllers:
         raise unavailable("Temporal is not ready")
 
     async def _require_open(self, topic: str, *, unsure: bool) -> WorkflowExecutionDescription:
-        """The run that leads a topic."""
+        """Return the run that leads a topic."""
         handle = self._client.get_workflow_handle(self._id(topic))
         try:
-            found = await handle.describe(rpc_timeout=_ANSWER)
+            described = await handle.describe(rpc_timeout=_ANSWER)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise ControllerNotFound(topic, unsure=unsure) from None
             raise
-        if found.status is not WorkflowExecutionStatus.RUNNING:
+        if described.status is not WorkflowExecutionStatus.RUNNING:
             raise ControllerNotFound(topic, unsure=unsure)
         # mutant: topic-controller/a-gateway-reaches-other-clusters
-        if not await self._is_ours(found.id, found.run_id, found.raw_info.first_run_id):
+        if not await self._is_ours(described.id, described.run_id, described.raw_info.first_run_id):
             raise HTTPProblem(
                 HTTPStatus.CONFLICT,
-                f"the controller {found.id} has neither the metadata store nor a broker of this gateway's cluster: "
+                f"the controller {described.id} has neither the metadata store nor a broker of this gateway's cluster: "
                 f"clusters that share a Temporal namespace need different names, or, if {self._served.cluster} has "
                 "moved, the controller, or the gateway, needs its new addresses",
             )
-        return found
+        return described
 
     def _id(self, topic: str) -> str:
         return controller_id(self._served.cluster, topic)
@@ -351,8 +351,8 @@ class Controllers:
             execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
             maximum_page_size=1,
         )
-        found = await self._client.workflow_service.get_workflow_execution_history(request, timeout=_ANSWER)
-        started = found.history.events[0].workflow_execution_started_event_attributes
+        response = await self._client.workflow_service.get_workflow_execution_history(request, timeout=_ANSWER)
+        started = response.history.events[0].workflow_execution_started_event_attributes
         [given] = await self._client.data_converter.decode(started.input.payloads, [dict[str, Any]])
         try:
             # A run that continues another one has that one's state, too.
@@ -392,7 +392,7 @@ class _Retry(Exception):
 
 
 def _stop_if_due(deadline: float) -> None:
-    """The SDK tells of a cancellation, also that of a deadline, as of any other loss."""
+    """Raise TimeoutError at the deadline: the SDK reports a cancellation by a deadline as any other loss."""
     if asyncio.get_running_loop().time() >= deadline:
         raise TimeoutError
     task = asyncio.current_task()

@@ -1,4 +1,4 @@
-"""What the gateway says no with."""
+"""Refusals of the gateway."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class HTTPProblem(Exception):
 
 
 def not_found(topic: str) -> HTTPProblem:
-    """There is no such controlled topic."""
+    """Return the answer for a topic that no controller leads."""
     return HTTPProblem(HTTPStatus.NOT_FOUND, f"no controller leads {topic}; create it with PUT")
 
 
 def unavailable(reason: str) -> HTTPProblem:
-    """It can be tried again, and is not known to be done."""
+    """Return the answer for a request that can be tried again, and may have been carried out."""
     return HTTPProblem(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "2"})

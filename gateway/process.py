@@ -145,7 +145,7 @@ async def follow(
 ) -> NoReturn:
     """Use a certificate that was renewed for connections that come later; ends only by cancellation.
 
-    Files that do not belong together, as when only one of them is renewed yet, are reported, and those of before are
+    Files that do not belong together, as when only one of them is renewed yet, are reported, and the previous ones are
     used until they do.
 
     Args:
@@ -154,26 +154,26 @@ async def follow(
         key: file with its key (PEM).
         every: seconds between two looks.
     """
-    known = _stamps(certificate, key)
+    loaded = _stamps(certificate, key)
     while True:
         await asyncio.sleep(every)
-        found = _stamps(certificate, key)
-        if found == known:
+        current = _stamps(certificate, key)
+        if current == loaded:
             continue
         try:
             # A context that refuses a pair has lost its key by then.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:
-            _log.warning("the certificate has changed and cannot be used (%s); the one of before is", error)
+            _log.warning("the certificate has changed and cannot be used (%s); the previous one is used", error)
         else:
-            known = found
+            loaded = current
             _log.info("the certificate was renewed")
 
 
 def _stamps(*files: Path) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
+    stamps: list[tuple[int, ...]] = []
     for file in files:
         with contextlib.suppress(OSError):
-            found.append(stamp_of(file))
-    return found
+            stamps.append(stamp_of(file))
+    return stamps

@@ -46,7 +46,7 @@ class ConsumerKey(NamedTuple):
 
 @dataclass(eq=False)
 class _Asked:
-    """What one request wants.
+    """One request of a consumer.
 
     Attributes:
         consumer: whose it is.
@@ -64,13 +64,13 @@ class _Asked:
 
     @property
     def kind(self) -> tuple[str, bool]:
-        """What can go together has the same."""
+        """Return what requests of one update have in common."""
         return self.consumer.subscription, self.joins
 
 
 @dataclass(eq=False)
 class _TopicQueue:
-    """What consumers of one topic ask for.
+    """Requests of the consumers of one topic.
 
     Attributes:
         waiting: what is not sent yet, in the order in which it came.
@@ -85,22 +85,22 @@ class _TopicQueue:
     gathering: bool = False
 
     def take(self) -> list[_Asked]:
-        """What goes next together: of one kind, one instance of each name, and for each name in its order."""
+        """Remove and return the requests of the next update: one kind, one instance per name, each name in order."""
         taken: list[_Asked] = []
-        left: list[_Asked] = []
+        remaining: list[_Asked] = []
         instances: dict[ConsumerKey, str] = {}
         blocked = {*self.busy}
-        for one in self.waiting:
-            fits = not taken or one.kind == taken[0].kind
-            is_full = len(instances) == MAX_CONSUMERS_PER_UPDATE and one.consumer not in instances
-            is_other = instances.get(one.consumer, one.instance) != one.instance
-            if one.consumer in blocked or not fits or is_full or is_other:
-                blocked.add(one.consumer)
-                left.append(one)
+        for request in self.waiting:
+            fits = not taken or request.kind == taken[0].kind
+            is_full = len(instances) == MAX_CONSUMERS_PER_UPDATE and request.consumer not in instances
+            is_other = instances.get(request.consumer, request.instance) != request.instance
+            if request.consumer in blocked or not fits or is_full or is_other:
+                blocked.add(request.consumer)
+                remaining.append(request)
             else:
-                instances[one.consumer] = one.instance
-                taken.append(one)
-        self.waiting = left
+                instances[request.consumer] = request.instance
+                taken.append(request)
+        self.waiting = remaining
         return taken
 
 
@@ -126,7 +126,7 @@ class Registrar:
 
         Raises:
             UpdateRejected, ControllerNotFound: the controller said no, or there is none.
-            HTTPProblem: it left meanwhile, or there is no answer in time.
+            HTTPProblem: it left during the request, or there is no answer in time.
         """
         answer = await self._ask(topic, consumer, deadline, instance, joins=True)
         if answer is None:
@@ -149,7 +149,7 @@ class Registrar:
     ) -> ConsumerAssignment | None:
         loop = asyncio.get_running_loop()
         asked = _Asked(consumer, joins, instance, deadline, loop.create_future())
-        # Whoever asked may have gone.
+        # The client may have disconnected.
         asked.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         queue = self._queues.setdefault(topic, _TopicQueue())
         queue.waiting.append(asked)
@@ -169,7 +169,7 @@ class Registrar:
 
     def _go(self, topic: str, queue: _TopicQueue) -> None:
         while len(queue.tasks) < MAX_UPDATES_IN_FLIGHT and (together := queue.take()):
-            queue.busy |= {one.consumer for one in together}
+            queue.busy |= {request.consumer for request in together}
             task = asyncio.create_task(self._send(topic, queue, together))
             queue.tasks.add(task)
             task.add_done_callback(lambda task: self._done(topic, queue, task))
@@ -182,9 +182,9 @@ class Registrar:
 
     async def _send(self, topic: str, queue: _TopicQueue, together: Sequence[_Asked]) -> None:
         subscription, joins = together[0].kind
-        names = tuple(sorted({one.consumer.name for one in together}))
-        instances = {one.consumer.name: one.instance for one in together if one.instance}
-        deadline = max(one.deadline for one in together)
+        names = tuple(sorted({asked.consumer.name for asked in together}))
+        instances = {asked.consumer.name: asked.instance for asked in together if asked.instance}
+        deadline = max(asked.deadline for asked in together)
         answers: dict[str, ConsumerAssignment] = {}
         try:
             if joins:
@@ -201,14 +201,14 @@ class Registrar:
             _tell(together, unavailable(f"the gateway gave up: {type(error).__name__}"))
             raise
         else:
-            for one in together:
-                if not one.answer.done():
-                    one.answer.set_result(answers.get(one.consumer.name))
+            for asked in together:
+                if not asked.answer.done():
+                    asked.answer.set_result(answers.get(asked.consumer.name))
         finally:
-            queue.busy -= {one.consumer for one in together}
+            queue.busy -= {asked.consumer for asked in together}
 
 
 def _tell(together: Sequence[_Asked], error: Exception) -> None:
-    for one in together:
-        if not one.answer.done():
-            one.answer.set_exception(error)
+    for request in together:
+        if not request.answer.done():
+            request.answer.set_exception(error)

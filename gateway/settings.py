@@ -29,8 +29,8 @@ class GatewaySettings(BaseSettings):
         task_queue: the queue of the workers that control the topics it creates; `PULSAR_MIGRATE_TASK_QUEUE`, as theirs.
         host: the address to listen on.
         port: the port; 0 takes a free one.
-        public_url: where consumers reach this gateway, told in the layouts of the topics that it creates; empty tells
-            nothing.
+        public_url: where consumers reach this gateway; written to the layouts of the topics that it creates, unless
+            empty.
         tls_certificate: file with the certificate and its chain (PEM); read again when it changes.
         tls_key: file with its key (PEM).
         tokens_file: file with the hashes of bearer tokens and what each allows; read again when it changes.
@@ -76,7 +76,7 @@ class GatewaySettings(BaseSettings):
 
     @property
     def is_local(self) -> bool:
-        """Whether nobody but this machine can connect."""
+        """Whether only this machine can connect."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -84,5 +84,5 @@ class GatewaySettings(BaseSettings):
 
     @property
     def controller_urls(self) -> tuple[str, ...]:
-        """What new topics tell their consumers."""
+        """Addresses of controllers in the layouts of new topics."""
         return (self.public_url,) if self.public_url else ()

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Role(StrEnum):
-    """What a token allows.
+    """Rights of a token.
 
     ADMIN: everything.
     CLIENT: read layouts, register and unregister consumers.
@@ -28,7 +28,7 @@ class Role(StrEnum):
     CLIENT = "client"
 
     def allows(self, needed: Role) -> bool:
-        """Whether it is enough for what needs a role."""
+        """Return whether the role includes a needed one."""
         return self is Role.ADMIN or self is needed
 
 
@@ -45,7 +45,7 @@ class Tokens:
     """The tokens of a file, which is read again when it changes.
 
     One line for each token: its role, and the SHA-256 of it in hexadecimal digits; `#` begins a comment. A file that
-    is wrong when it changes is reported, and the tokens of before count.
+    is wrong when it changes is reported, and the previous tokens stay valid.
 
     Args:
         file: where they are.
@@ -61,15 +61,15 @@ class Tokens:
         self._read()
 
     def role_of(self, token: str) -> Role | None:
-        """What a token allows; None for one that is not in the file."""
+        """Return the role of a token; None for one that is not in the file."""
         try:
             self._read()
         except TokensError as error:
-            _log.error("%s; the tokens of before count", error)
+            _log.error("%s; the previous tokens stay valid", error)
         given = sha256(token.encode()).digest()
         # All of them, so that the time tells nothing about how far the search went.
-        found = [one.role for one in self._tokens if hmac.compare_digest(one.hash, given)]
-        return found[0] if found else None
+        roles = [entry.role for entry in self._tokens if hmac.compare_digest(entry.hash, given)]
+        return roles[0] if roles else None
 
     def _read(self) -> None:
         try:
@@ -85,7 +85,7 @@ class Tokens:
 
 
 def _parse(file: Path, lines: Iterable[str]) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
         if not text:
@@ -95,7 +95,7 @@ def _parse(file: Path, lines: Iterable[str]) -> list[_Token]:
             raise TokensError(
                 f"{file}, line {number}: no token; write {' or '.join(Role)}, and the token's SHA-256 in 64 digits"
             )
-        found.append(_Token(Role(match["role"]), bytes.fromhex(match["hash"])))
-    if not found:
-        raise TokensError(f"{file} holds no token, and would let nobody in; write one line for each")
-    return found
+        tokens.append(_Token(Role(match["role"]), bytes.fromhex(match["hash"])))
+    if not tokens:
+        raise TokensError(f"{file} has no token, and would refuse every request; write one line for each")
+    return tokens

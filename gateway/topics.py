@@ -59,11 +59,11 @@ class Topics:
     # The whole --------------------------------------------------------------------------------------------------------
 
     async def names(self, tenant: str, namespace: str, properties: Mapping[str, str]) -> list[str]:
-        """The controlled topics of a namespace that have these properties, in full, sorted."""
+        """Return the controlled topics of a namespace that have these properties, with their full names, sorted."""
         deadline = self._deadline
-        found = [f"persistent://{name}" for name in await self._controllers.names(tenant, namespace, deadline)]
+        names = [f"persistent://{name}" for name in await self._controllers.names(tenant, namespace, deadline)]
         if not properties:
-            return found
+            return names
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def has(topic: str) -> bool:
@@ -76,8 +76,8 @@ class Topics:
                     raise
             return properties.items() <= layout.properties.items()
 
-        fits = await asyncio.gather(*map(has, found))
-        return [topic for topic, does in zip(found, fits, strict=True) if does]
+        fits = await asyncio.gather(*map(has, names))
+        return [topic for topic, does in zip(names, fits, strict=True) if does]
 
     async def create(self, topic: str, segments: int, properties: Mapping[str, str]) -> None:
         """Start the controller of a new topic, and wait until the topic is open.
@@ -140,18 +140,18 @@ class Topics:
             return None
 
     async def layout(self, topic: str) -> SegmentLayout:
-        """All segments of a topic.
+        """Return all segments of a topic.
 
         Raises:
-            HTTPProblem: there is none, or nobody answers in time.
+            HTTPProblem: there is no controller, or no answer in time.
         """
-        found = await self._controllers.query(topic, "layout", SegmentLayout, self._deadline)
-        if found is None:
+        layout = await self._controllers.query(topic, "layout", SegmentLayout, self._deadline)
+        if layout is None:
             raise unavailable(f"{topic} is not open yet")
-        return found
+        return layout
 
     async def delete(self, topic: str, *, force: bool) -> None:
-        """Delete a topic with all that it holds; one of the same name can be created behind it."""
+        """Delete a topic with all its messages; one of the same name can be created afterwards."""
         deadline = self._deadline
         run = await self._controllers.run_of(topic, deadline)
         try:
@@ -162,7 +162,7 @@ class Topics:
         await self._controllers.await_end(run, deadline)
 
     async def figures(self, topic: str) -> TopicFigures:
-        """Statistics of a topic; those who ask at the same time get the same."""
+        """Return statistics of a topic; requests at the same time share them."""
         task = self._reports.get(topic)
         if task is None:
             task = self._reports[topic] = asyncio.create_task(self._report(topic))
@@ -186,7 +186,7 @@ class Topics:
         await self._change(topic, "delete_subscription", Unsubscription(name=name), type(None))
 
     async def status(self, topic: str) -> ControllerStatus:
-        """How a topic's controller is."""
+        """Return the status of a topic's controller."""
         return await self._status(topic, self._deadline)
 
     # Segments ---------------------------------------------------------------------------------------------------------
@@ -195,12 +195,12 @@ class Topics:
         """Divide an active segment."""
         await self._reshape(topic, "split", SplitRequest(segment=segment), (segment,), 2)
 
-    async def merge(self, topic: str, one: int, other: int) -> None:
+    async def merge(self, topic: str, first: int, second: int) -> None:
         """Make one segment of two active neighbours."""
-        await self._reshape(topic, "merge", MergeRequest(segments=(one, other)), (one, other), 1)
+        await self._reshape(topic, "merge", MergeRequest(segments=(first, second)), (first, second), 1)
 
     async def ensure_segment(self, topic: str, descriptor: str, subscriptions: tuple[str, ...]) -> None:
-        """See that a segment has its topic, with places of subscriptions."""
+        """Create the topic of a segment, with cursors of subscriptions."""
         segment = await self.segment(topic, descriptor)
         request = SegmentRequest(segment=segment.segment_id, subscriptions=subscriptions)
         await self._change(topic, "ensure_segment", request, type(None))
@@ -229,15 +229,15 @@ class Topics:
             raise HTTPProblem(HTTPStatus.CONFLICT, f"{descriptor} stays: {why}")
 
     async def segment(self, topic: str, descriptor: str) -> SegmentInfo:
-        """A segment that the layout names.
+        """Return a segment that the layout names.
 
         Raises:
             HTTPProblem: it names no such segment.
         """
-        found = await self._find(topic, descriptor)
-        if found is None:
+        segment = await self._find(topic, descriptor)
+        if segment is None:
             raise HTTPProblem(HTTPStatus.NOT_FOUND, f"{topic} has no segment {descriptor}")
-        return found
+        return segment
 
     async def _find(self, topic: str, descriptor: str) -> SegmentInfo | None:
         segments = (await self.layout(topic)).segments.values()
@@ -257,12 +257,12 @@ class Topics:
     # Inside -----------------------------------------------------------------------------------------------------------
 
     async def _status(self, topic: str, deadline: float) -> ControllerStatus:
-        found = await self._controllers.query(topic, "status", ControllerStatus, deadline)
-        assert found is not None, "a controller always has a status"
-        return found
+        status = await self._controllers.query(topic, "status", ControllerStatus, deadline)
+        assert status is not None, "a controller always has a status"
+        return status
 
     async def _change(self, topic: str, update: str, request: BaseModel, answer: type[AnswerT]) -> AnswerT:
-        """One change of a topic after the other: the controller would hold them, and few updates may be in flight."""
+        """Change a topic, one change at a time: the controller would queue them, and few updates may be in flight."""
         deadline = self._deadline
         lock = self._locks.setdefault(topic, asyncio.Lock())
         return await _within(
@@ -283,6 +283,6 @@ async def _within(lock: asyncio.Lock, deadline: float, topic: str, change: Calla
 
 
 def _is_done(layout: SegmentLayout, segments: tuple[int, ...], children: int) -> bool:
-    """Whether the layout has what a split or a merge of these segments makes."""
+    """Return whether the layout has what a split or a merge of these segments makes."""
     made = [segment for segment in layout.segments.values() if {*segment.parent_ids} == {*segments}]
     return len(made) == children

@@ -1,1 +1,1 @@
-"""The HTTP interface: paths, who may use them, and how refusals are told."""
+"""The HTTP interface: paths, who may use them, and the bodies of refusals."""

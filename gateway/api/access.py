@@ -1,4 +1,4 @@
-"""Who asks, and whether they may."""
+"""Authentication of requests, and the roles that they need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Authorizer:
         self._tokens = tokens
 
     def authorize(self, token: str | None, needed: Role) -> None:
-        """Let a request in that needs a role.
+        """Check that the token of a request has the needed role.
 
         Raises:
             HTTPProblem: it has no token that is known, or the token's role is not enough.
@@ -51,7 +51,7 @@ class Authorizer:
 
 
 def needs(role: Role) -> Callable[..., Awaitable[None]]:
-    """A dependency that lets only those in that have a role."""
+    """Return a dependency that refuses requests without a role."""
 
     async def check(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]) -> None:
         authorizer: Authorizer = request.app.state.authorizer

@@ -1,4 +1,4 @@
-"""The application: its paths, its page, and how everything that goes wrong is told."""
+"""The application: its paths, its page, and the answers to errors."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _TAGS = [
     {"name": "subscriptions", "description": "What consumes a topic."},
     {"name": "consumers", "description": "Sessions of consumers of ordered subscriptions."},
     {"name": "segments", "description": "Parts of a topic: each has a range of hashes, and a topic of its own."},
-    {"name": "health", "description": "For whoever runs the gateway; needs no token."},
+    {"name": "health", "description": "For the operator of the gateway; needs no token."},
 ]
 
 
 def build_app(controllers: Controllers, settings: GatewaySettings, authorizer: Authorizer) -> FastAPI:
-    """The application of one gateway.
+    """Return the application of one gateway.
 
     Args:
         controllers: asks workflows.
@@ -66,14 +66,14 @@ def build_app(controllers: Controllers, settings: GatewaySettings, authorizer: A
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> Health:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
-        """Whether the process serves."""
+        """Return that the process serves."""
         return Health()
 
     unavailable = HTTPStatus.SERVICE_UNAVAILABLE.value
 
     @app.get("/readyz", tags=["health"], responses={unavailable: refusals()[unavailable]})
     async def readyz() -> Health:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
-        """Whether Temporal answers."""
+        """Return that Temporal answers."""
         await controllers.require_temporal()
         return Health()
 
@@ -112,7 +112,7 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
 
 def _invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    faults = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
+    faults = [f"{'.'.join(map(str, error_item['loc'][1:]))}: {error_item['msg']}" for error_item in error.errors()]
     # As brokers of Pulsar 5.0 answer a wrong number of segments.
     return _answer(HTTPStatus.PRECONDITION_FAILED, "; ".join(faults))
 

@@ -21,7 +21,7 @@ _CONSUMER: TypeAdapter[str] = TypeAdapter(ConsumerName)
 
 
 def checked(adapter: TypeAdapter[str], text: str) -> str:
-    """A name that the controllers take.
+    """Return a name that the controllers accept.
 
     Raises:
         HTTPProblem: they do not.
@@ -86,7 +86,7 @@ _ALWAYS = (
 
 
 def refusals(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """Refusals that a path can answer, for its page: these, and those that every path can."""
+    """Return the refusals that a path can answer, for its page: the given ones, and those of every path."""
     return {
         status.value: {"model": Reason, "description": _MEANINGS[status].capitalize()}
         for status in sorted({*_ALWAYS, *statuses})

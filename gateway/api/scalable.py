@@ -55,8 +55,8 @@ async def list_topics(
         list[str] | None, Query(description="`key=value`; topics must have all that are given.")
     ] = None,
 ) -> list[str]:
-    """The controlled topics of a namespace."""
-    wanted = [one.partition("=") for one in property or ()]
+    """Return the controlled topics of a namespace."""
+    wanted = [pair.partition("=") for pair in property or ()]
     if not all(key and equals for key, equals, _ in wanted):
         raise HTTPProblem(HTTPStatus.PRECONDITION_FAILED, "write property=key=value")
     return await topics.names(*place, {key: value for key, _, value in wanted})
@@ -77,7 +77,7 @@ async def create_topic(
 
 @router.get("/{topic}", tags=["topics"], dependencies=[CLIENT], responses=refusals(_NOT_FOUND))
 async def get_topic(topic: Topic, topics: TopicsOf) -> SegmentLayout:
-    """The layout: all segments, active and sealed."""
+    """Return the layout: all segments, active and sealed."""
     return await topics.layout(topic)
 
 
@@ -99,7 +99,7 @@ async def delete_topic(
 
 @router.get("/{topic}/stats", tags=["topics"], dependencies=[CLIENT], responses=refusals(_NOT_FOUND))
 async def get_stats(topic: Topic, topics: TopicsOf) -> TopicFigures:
-    """Statistics, segment by segment, as the brokers tell them now."""
+    """Return statistics, segment by segment, as the brokers report them now."""
     return await topics.figures(topic)
 
 
@@ -127,7 +127,7 @@ async def create_subscription(
     """Create a subscription, with a cursor on every segment; harmless when done twice."""
     if type not in {*SubscriptionKind}:
         # As brokers of Pulsar 5.0 answer it.
-        raise HTTPProblem(_NOT_FOUND, f"{type!r} is no type; write {' or '.join(SubscriptionKind)}")
+        raise HTTPProblem(_NOT_FOUND, f"{type!r} is not a type; write {' or '.join(SubscriptionKind)}")
     request = SubscriptionRequest(name=subscription, kind=SubscriptionKind(type), initial_position=initial_position)
     await topics.subscribe(topic, request)
 
@@ -164,8 +164,8 @@ async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
     try:
         return await registrar.join(topic, consumer, _deadline(request), registration.instance or "")
     except UpdateRejected as error:
-        known = (await topics.status(topic)).subscriptions
-        is_unknown = error.kind == FailureKind.REFUSED and consumer.subscription not in known
+        subscriptions = (await topics.status(topic)).subscriptions
+        is_unknown = error.kind == FailureKind.REFUSED and consumer.subscription not in subscriptions
         raise HTTPProblem(_NOT_FOUND, error.reason) if is_unknown else error.refusal from error
 
 
@@ -202,15 +202,15 @@ async def split_segment(topic: Topic, segment: SegmentId, topics: TopicsOf) -> N
 
 
 @router.post(
-    "/{topic}/merge/{one}/{other}",
+    "/{topic}/merge/{first}/{second}",
     status_code=_NO_CONTENT,
     tags=["segments"],
     dependencies=[ADMIN],
     responses=refusals(_NOT_FOUND, _CONFLICT),
 )
-async def merge_segments(topic: Topic, one: SegmentId, other: SegmentId, topics: TopicsOf) -> None:
+async def merge_segments(topic: Topic, first: SegmentId, second: SegmentId, topics: TopicsOf) -> None:
     """Make one segment of two active neighbours, in any order."""
-    await topics.merge(topic, one, other)
+    await topics.merge(topic, first, second)
 
 
 def _deadline(request: Request) -> float:

@@ -29,13 +29,13 @@ async def ensure_segment(
         Body(max_length=MAX_SUBSCRIPTIONS, description="Subscriptions that must have a place on it."),
     ] = None,
 ) -> None:
-    """See that a segment of the layout has its topic, with places of subscriptions; a new one is at the begin."""
+    """Create the topic of a segment of the layout, with cursors of subscriptions at the earliest message."""
     await topics.ensure_segment(topic, descriptor, tuple(subscriptions or ()))
 
 
 @router.post("/terminate", status_code=HTTPStatus.NO_CONTENT, responses=_CHANGED)
 async def terminate_segment(topic: Topic, descriptor: Descriptor, topics: TopicsOf) -> None:
-    """Harmless for a sealed segment. An active one is refused: nothing would take messages of its hashes."""
+    """Accept a sealed segment, and refuse an active one: no segment would take messages of its hashes."""
     if (await topics.segment(topic, descriptor)).active:
         reason = f"{descriptor} is active, and its hashes would have no segment; split it, or merge it with a neighbour"
         raise HTTPProblem(HTTPStatus.CONFLICT, reason)
