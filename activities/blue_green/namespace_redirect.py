@@ -166,7 +166,7 @@ def record_of(store: CasReader, namespace: str) -> NamespaceClaim | None:
 def redirected_namespaces(task: AnyBlueGreenTask, store: CasReader, namespaces: Iterable[str]) -> set[str]:
     """Return the namespaces whose clients an earlier run redirected to green.
 
-    Green may differ from blue there, and has messages; such a namespace only has to be completed. A namespace
+    Green may differ from blue there, and has messages; such a namespace only needs to be completed. A namespace
     whose flag is off and without terminated topics is not included: its flip did not start, or was rolled back.
     """
     claims = records(store)

@@ -22,7 +22,7 @@ from workflows.metadata_store.watcher import on_watcher
 # Short: if its worker is gone, the watch is gone, too.
 _END_WATCH_TIMEOUT = timedelta(seconds=10)
 
-# The source may be gone for ever in the window; a check of it must not delay `proceed`.
+# The source may be gone permanently in the window; a check of it must not delay `proceed`.
 _CENSUS_TIMEOUT, _FOLLOW_TIMEOUT, _LAST_CHECK_TIMEOUT = timedelta(minutes=2), timedelta(hours=1), timedelta(minutes=10)
 
 LATE = (

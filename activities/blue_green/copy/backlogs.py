@@ -60,18 +60,18 @@ def seed(task: BatchTask) -> CopyFigures:
         StoreConflict: a copy differs from blue; or see `seed_topics`.
     """
     guards, store = task.guards, task.store
-    parts: list[CopyFigures] = []
+    rounds: list[CopyFigures] = []
     for guard, idle in _idle(task, guards, store).items():
         guard.note(throttle=task.input.copy_throttle)
         copy = _copy_of(task, guard)
         for _ in range(_SEED_ROUNDS):
-            part = seed_topics(copy, idle)
-            parts.append(part)
+            figures = seed_topics(copy, idle)
+            rounds.append(figures)
             _require_equal(compare_entries(copy, idle))
-            if part.entries <= _LITTLE:
+            if figures.entries <= _LITTLE:
                 break
     # Rounds see the same topics again.
-    return _sum(parts).model_copy(update={"topics": max((part.topics for part in parts), default=0)})
+    return _sum(rounds).model_copy(update={"topics": max((figures.topics for figures in rounds), default=0)})
 
 
 @step(BatchTask)
@@ -157,7 +157,7 @@ def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
     """Return the subscriptions that had no consumer in LOAD, of namespaces that are not flipped yet."""
     if task.input.idle_subscriptions is not IdleSubscriptions.COPY:
         return {}
-    found: dict[NamespaceGuard, Idle] = {}
+    idle_by_namespace: dict[NamespaceGuard, Idle] = {}
     for guard in guards:
         # If an attempt was lost between the record and the flag, the copy is still to be done.
         if guard.require().stage in FLIPPED and read_flag(store, guard.namespace):
@@ -173,8 +173,8 @@ def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
             if (names := tuple(name for name, count in clients.consumers.items() if not count))
         }
         if idle:
-            found[guard] = idle
-    return found
+            idle_by_namespace[guard] = idle
+    return idle_by_namespace
 
 
 def _still_idle(task: AnyBlueGreenTask, idle: Idle) -> Idle:
@@ -244,6 +244,6 @@ def _sum(parts: Sequence[CopyFigures]) -> CopyFigures:
     return reduce(_plus, parts, CopyFigures())
 
 
-def _plus(one: ResultT, other: ResultT) -> ResultT:
-    mine, theirs = one.model_dump(), other.model_dump()
-    return type(one).model_validate({name: value + theirs[name] for name, value in mine.items()})
+def _plus(first: ResultT, second: ResultT) -> ResultT:
+    mine, theirs = first.model_dump(), second.model_dump()
+    return type(first).model_validate({name: value + theirs[name] for name, value in mine.items()})

@@ -47,13 +47,13 @@ def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
         StoreContention: a consumer of it is connected on green.
         StoreError: a store or a broker failed; the step can be repeated.
     """
-    carried = unacknowledged = behind = 0
+    copied = unacknowledged = after_copy = 0
     for topic in idle:
         copy.check()
-        known = copy.record(topic)
-        if known is None:
+        recorded = copy.record(topic)
+        if recorded is None:
             continue
-        positions = known.record.positions
+        positions = recorded.record.positions
         wanted = _wanted(copy, topic, idle[topic], positions)
         _acknowledge(copy, topic, positions, wanted)
         stats, _ = read_managed_ledger(copy.green, topic)
@@ -63,12 +63,12 @@ def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
                     f"subscription {name} of {topic} has another position on the new cluster than expected; reset it "
                     "to the earliest message there, and try again"
                 )
-            carried += name in idle[topic]
-            behind += name not in idle[topic]
+            copied += name in idle[topic]
+            after_copy += name not in idle[topic]
             unacknowledged += len(positions) - sum(end - first for first, end in spans)
-        carries = tuple(sorted({*idle[topic]} & wanted.keys()))
-        copy.note(topic, known, copied_subscriptions=carries, copied_in=copy.ends.attempt.run_id)
-    return CursorFigures(copied=carried, unacknowledged=unacknowledged, after_copy=behind)
+        copied_names = tuple(sorted({*idle[topic]} & wanted.keys()))
+        copy.note(topic, recorded, copied_subscriptions=copied_names, copied_in=copy.ends.attempt.run_id)
+    return CursorFigures(copied=copied, unacknowledged=unacknowledged, after_copy=after_copy)
 
 
 def compare_entries(copy: SubscriptionCopy, topics: Collection[TopicName]) -> tuple[str, ...]:
@@ -85,27 +85,27 @@ def compare_entries(copy: SubscriptionCopy, topics: Collection[TopicName]) -> tu
     compared = 0
     lock = threading.Lock()
 
-    def look(topic: TopicName) -> TopicCopy | None:
-        known = copy.record(topic)
-        if known is None or known.record.compared == len(known.record.positions):
+    def next_copy(topic: TopicName) -> TopicCopy | None:
+        recorded = copy.record(topic)
+        if recorded is None or recorded.record.compared == len(recorded.record.positions):
             return None
-        seen[topic] = known
+        seen[topic] = recorded
         stats, ledgers = read_managed_ledger(copy.blue, topic)
         return TopicCopy(topic, ledgers, through_broker=read_through_broker(stats))
 
-    def take(topic: TopicName, part: CopyPart) -> None:
+    def take(topic: TopicName, result: CopyPart) -> None:
         nonlocal compared
         with lock:
-            compared += part.entries
-            if part.difference:
-                differences.append(f"{topic}: {part.difference}")
+            compared += result.entries
+            if result.difference:
+                differences.append(f"{topic}: {result.difference}")
             total = compared
-        if not part.difference:
+        if not result.difference:
             copy.note(topic, seen[topic], compared=len(seen[topic].record.positions))
         copy.progress(total, total)
 
     tag = copy.engine.new_tag("compare")
-    jobs.compare(copy.engine, copy.ends, list(topics), look, tag=tag, on_part=take, check=copy.check)
+    jobs.compare(copy.engine, copy.ends, list(topics), next_copy, tag=tag, on_part=take, check=copy.check)
     return tuple(sorted(differences)[:_MOST_DIFFERENCES])
 
 
@@ -123,16 +123,16 @@ def compare_cursors(copy: SubscriptionCopy, idle: Idle) -> CopyProof:
     topics = entries = messages = size = subscriptions = unacknowledged = 0
     for topic in idle:
         copy.check()
-        known = copy.record(topic)
-        if known is None:
+        recorded = copy.record(topic)
+        if recorded is None:
             continue
         topics += 1
-        entries += known.record.compared
-        messages += known.record.messages
-        size += known.record.size
-        equal, left, unlike = _compare_cursors(copy, topic, idle[topic], known.record)
+        entries += recorded.record.compared
+        messages += recorded.record.messages
+        size += recorded.record.size
+        equal, remaining, unlike = _compare_cursors(copy, topic, idle[topic], recorded.record)
         subscriptions += equal
-        unacknowledged += left
+        unacknowledged += remaining
         differences += unlike
     return CopyProof(
         topics=topics,
@@ -150,17 +150,17 @@ def acknowledged(cursor: CursorStats, up_to: Callable[[EntryPosition], int]) -> 
 
     Args:
         cursor: of blue or of green.
-        up_to: how many copied entries stand up to and with a place of that cluster.
+        up_to: returns how many copied entries there are up to and with a position of that cluster.
 
     Raises:
-        StoreUnsupported: the broker tells its single acknowledgements in another form.
+        StoreUnsupported: the broker reports its single acknowledgements in another form.
     """
     spans: list[Span] = [(0, up_to(EntryPosition.parse(cursor.mark_delete_position)))]
     text = cursor.individually_deleted_messages
-    found = list(_RANGE.finditer(text))
-    if not found and text.strip("[] "):
-        raise StoreUnsupported(f"single acknowledgements are told in an unknown form: {text[:100]!r}")
-    for opened, lower, upper, closed in (one.groups() for one in found):
+    ranges = list(_RANGE.finditer(text))
+    if not ranges and text.strip("[] "):
+        raise StoreUnsupported(f"single acknowledgements are reported in an unknown form: {text[:100]!r}")
+    for opened, lower, upper, closed in (match.groups() for match in ranges):
         first, last = EntryPosition.parse(lower), EntryPosition.parse(upper)
         spans.append(
             (
@@ -200,8 +200,8 @@ def _acknowledge(
     for name, spans in wanted.items():
         before = acknowledged(stats.cursors[name], positions.up_to_on_green)
         if joined([*before, *spans]) != joined(spans):
-            # An earlier run had placed it behind the copy, when it had consumers.
-            _begin_anew(copy, topic, name, positions)
+            # An earlier run placed it after the copy, because it had consumers then.
+            _reset_to_start(copy, topic, name, positions)
     with connect(ends.green_url, topic, ends.green_access) as connection:
         for name, spans in wanted.items():
             copy.fence()
@@ -210,12 +210,12 @@ def _acknowledge(
             # First, since the broker writes the first acknowledgement to disk at once.
             if begun:
                 subscription.acknowledge_up_to(positions.green_at(spans[0][1] - 1))
-            subscription.acknowledge(_places(positions, spans[begun:]))
+            subscription.acknowledge(_entry_positions(positions, spans[begun:]))
             subscription.close()
 
 
-def _begin_anew(copy: SubscriptionCopy, topic: TopicName, name: str, positions: PositionMap) -> None:
-    """Move a subscription on green, which nobody uses, back to the first copied entry."""
+def _reset_to_start(copy: SubscriptionCopy, topic: TopicName, name: str, positions: PositionMap) -> None:
+    """Reset a subscription on green, which must have no consumers, to the first copied entry."""
     if copy.green.topics.stats(topic).subscriptions[name].consumers:
         raise StoreConflict(f"subscription {name} of {topic} has consumers on the new cluster, before the flip")
     first = positions.green_at(0)
@@ -227,7 +227,7 @@ def _begin_anew(copy: SubscriptionCopy, topic: TopicName, name: str, positions: 
     )
 
 
-def _places(positions: PositionMap, spans: Sequence[Span]) -> Iterator[EntryPosition]:
+def _entry_positions(positions: PositionMap, spans: Sequence[Span]) -> Iterator[EntryPosition]:
     return (positions.green_at(number) for number in chain.from_iterable(range(*span) for span in spans))
 
 
@@ -237,20 +237,22 @@ def _compare_cursors(
     positions = record.positions
     blue, ledgers = read_managed_ledger(copy.blue, topic)
     green, _ = read_managed_ledger(copy.green, topic)
-    unlike: list[str] = []
+    differences: list[str] = []
     last = positions.last[0] if positions.last else EntryPosition(*record.start)
     if more := count_after(ledgers, last):
-        unlike.append(f"{topic}: {more} entries of blue were not copied")
+        differences.append(f"{topic}: {more} entries of blue were not copied")
     if more := len(positions) - record.compared:
-        unlike.append(f"{topic}: {more} entries were not compared")
-    equal = left = 0
+        differences.append(f"{topic}: {more} entries were not compared")
+    equal = remaining = 0
     for name in sorted(idle):
-        mine, theirs = blue.cursors.get(name), green.cursors.get(name)
-        if mine is None or theirs is None:
-            unlike.append(f"{topic}: subscription {name} is missing on {'blue' if mine is None else 'green'}")
-        elif (spans := acknowledged(mine, positions.up_to_on_blue)) != acknowledged(theirs, positions.up_to_on_green):
-            unlike.append(f"{topic}: subscription {name} has other entries left on green than on blue")
+        of_blue, of_green = blue.cursors.get(name), green.cursors.get(name)
+        if of_blue is None or of_green is None:
+            differences.append(f"{topic}: subscription {name} is missing on {'blue' if of_blue is None else 'green'}")
+        elif (spans := acknowledged(of_blue, positions.up_to_on_blue)) != acknowledged(
+            of_green, positions.up_to_on_green
+        ):
+            differences.append(f"{topic}: subscription {name} has other entries left on green than on blue")
         else:
             equal += 1
-            left += len(positions) - sum(end - first for first, end in spans)
-    return equal, left, unlike
+            remaining += len(positions) - sum(end - first for first, end in spans)
+    return equal, remaining, differences

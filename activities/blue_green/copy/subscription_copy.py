@@ -60,7 +60,7 @@ def _expected(topic: TopicName) -> Generator[None]:
 
 
 def forget_copies(store: CasStore, namespace: str, fence: Callable[[], object]) -> int:
-    """Delete the records of a namespace's copies, which nobody needs once it has moved; returns how many there were."""
+    """Delete the records of a namespace's copies, which are not needed once it has moved; return their number."""
     topics = recorded_copies(store, namespace)
     for topic in topics:
         forget_copy(store, topic, fence)
@@ -71,7 +71,7 @@ def forget_copy(store: CasStore, topic: TopicName, fence: Callable[[], object]) 
     """Delete the record of one copy.
 
     Raises:
-        StoreContention: it was changed meanwhile.
+        StoreContention: another attempt changed it after it was read.
     """
     if (node := store.get(copy_record(str(topic)))) is not None:
         fence()
@@ -81,7 +81,7 @@ def forget_copy(store: CasStore, topic: TopicName, fence: Callable[[], object]) 
 
 @dataclass(frozen=True)
 class SubscriptionCopy:
-    """What the steps of a copy work with.
+    """Clusters, clients and callbacks that the steps of a copy work with.
 
     Attributes:
         engine: the Spark session.
@@ -108,20 +108,20 @@ class SubscriptionCopy:
         with open_cas(self.ends.store, self.ends.access) as store:
             return read_record(store, topic)
 
-    def note(self, topic: TopicName, known: Recorded, **fields: object) -> None:
+    def note(self, topic: TopicName, recorded: Recorded, **fields: object) -> None:
         """Write into the record of a topic, as it was read.
 
         Raises:
-            StoreContention: it was changed meanwhile.
+            StoreContention: another attempt changed it after it was read.
         """
         with open_cas(self.ends.store, self.ends.access) as store, _expected(topic):
             # The record was read before, and is set at the version that it had then.
             self.fence()
-            store.set(copy_record(str(topic)), known.record.model_copy(update=fields).encode(), known.version)
+            store.set(copy_record(str(topic)), recorded.record.model_copy(update=fields).encode(), recorded.version)
 
 
 def seed_topics(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
-    """Copy what subscriptions have left, beside traffic, to the end as it is when each part begins.
+    """Copy what subscriptions have left, during traffic, up to the end of the topic when each part starts.
 
     Args:
         copy: both clusters.
@@ -145,16 +145,16 @@ def copy_tail(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
     """
     total = CopyFigures()
     for _ in range(_TAIL_ROUNDS):
-        part = _copy(copy, idle)
+        copied = _copy(copy, idle)
         total = CopyFigures(
-            topics=part.topics,
-            entries=total.entries + part.entries,
-            messages=total.messages + part.messages,
-            size=total.size + part.size,
-            already_copied=total.already_copied + part.already_copied,
+            topics=copied.topics,
+            entries=total.entries + copied.entries,
+            messages=total.messages + copied.messages,
+            size=total.size + copied.size,
+            already_copied=total.already_copied + copied.already_copied,
         )
-        # A look that found nothing new came after all that was copied.
-        if not part.entries:
+        # A round that copied nothing started after all that was copied.
+        if not copied.entries:
             return total
     raise StoreContention("topics whose backlog is copied still get messages; keep writes quiet, and try again")
 
@@ -162,7 +162,7 @@ def copy_tail(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
 def has_uncopied_entries(copy: SubscriptionCopy, idle: Idle) -> bool:
     """Return whether any of these topics holds something that belongs to its copy, and is not in it."""
     tally = _Tally(copy, idle)
-    return any(tally.left(topic) for topic in idle)
+    return any(tally.remaining(topic) for topic in idle)
 
 
 def read_managed_ledger(admin: PulsarAdminReader, topic: TopicName) -> tuple[InternalStats, tuple[LedgerLength, ...]]:
@@ -184,7 +184,7 @@ def _copy(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
         # Tasks that run at once share the throttle.
         replace(copy.ends, parallelism=max(1, min(len(idle), jobs.width(copy.engine, copy.ends, tag)))),
         list(idle),
-        tally.look,
+        tally.next_copy,
         tag=tag,
         on_part=tally.take,
         check=copy.check,
@@ -192,24 +192,24 @@ def _copy(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
     return tally.figures()
 
 
-class _Begin(NamedTuple):
+class _PendingCopy(NamedTuple):
     """A topic that has a copy, or must get one.
 
     Attributes:
         ledgers: its ledgers, with the entries that are confirmed.
-        start: behind which place the copy begins.
-        left: entries that are not copied yet.
+        start: position after which the copy starts.
+        remaining: entries that are not copied yet.
         through_broker: see `read_through_broker`.
     """
 
     ledgers: tuple[LedgerLength, ...]
     start: EntryPosition
-    left: int
+    remaining: int
     through_broker: bool
 
 
 class _Tally:
-    """The looks and the sums of one step."""
+    """Progress and sums of one step."""
 
     def __init__(self, copy: SubscriptionCopy, idle: Idle) -> None:
         self._copy = copy
@@ -217,94 +217,94 @@ class _Tally:
         self._lock = threading.Lock()
         self._ready: set[TopicName] = set()
         self._copies: set[TopicName] = set()
-        self._left: dict[TopicName, int] = {}
-        self._parts: list[CopyPart] = []
+        self._remaining: dict[TopicName, int] = {}
+        self._results: list[CopyPart] = []
 
-    def look(self, topic: TopicName) -> TopicCopy | None:
-        """Return what of a topic is to be copied next; None for nothing."""
+    def next_copy(self, topic: TopicName) -> TopicCopy | None:
+        """Return the next copy of a topic; None if nothing is to be copied."""
         self._copy.fence()
-        if (found := self._begin(topic)) is None:
+        if (pending := self._pending_copy(topic)) is None:
             return None
         with self._lock:
             self._copies.add(topic)
-            self._left[topic] = found.left
-        if not found.left:
+            self._remaining[topic] = pending.remaining
+        if not pending.remaining:
             return None
         if topic not in self._ready:
             self._prepare(topic)
             self._ready.add(topic)
-        return TopicCopy(topic, found.ledgers, found.start, through_broker=found.through_broker)
+        return TopicCopy(topic, pending.ledgers, pending.start, through_broker=pending.through_broker)
 
-    def left(self, topic: TopicName) -> int:
-        """Return entries of a topic that are to be copied."""
+    def remaining(self, topic: TopicName) -> int:
+        """Return the number of entries of a topic that are to be copied."""
         try:
-            found = self._begin(topic)
+            pending = self._pending_copy(topic)
         except AdminNotFound:
             return 0
-        return found.left if found else 0
+        return pending.remaining if pending else 0
 
-    def take(self, topic: TopicName, part: CopyPart) -> None:
-        """Add what a task has done."""
+    def take(self, topic: TopicName, result: CopyPart) -> None:
+        """Add the result of a task."""
         with self._lock:
-            self._parts.append(part)
-            self._left[topic] = part.remaining
-            done = sum(one.entries for one in self._parts)
-            total = done + sum(self._left.values())
+            self._results.append(result)
+            self._remaining[topic] = result.remaining
+            done = sum(each.entries for each in self._results)
+            total = done + sum(self._remaining.values())
         self._copy.progress(done, total)
 
     def figures(self) -> CopyFigures:
         """Return the sums."""
-        parts = self._parts
+        results = self._results
         return CopyFigures(
             topics=len(self._copies),
-            entries=sum(one.entries for one in parts),
-            messages=sum(one.messages for one in parts),
-            size=sum(one.size for one in parts),
-            already_copied=sum(one.already_copied for one in parts),
+            entries=sum(result.entries for result in results),
+            messages=sum(result.messages for result in results),
+            size=sum(result.size for result in results),
+            already_copied=sum(result.already_copied for result in results),
         )
 
-    def _begin(self, topic: TopicName) -> _Begin | None:
+    def _pending_copy(self, topic: TopicName) -> _PendingCopy | None:
         copy = self._copy
         stats, ledgers = read_managed_ledger(copy.blue, topic)
-        marks = [
+        mark_deletes = [
             EntryPosition.parse(stats.cursors[name].mark_delete_position)
             for name in self._idle[topic]
             if name in stats.cursors
         ]
-        known = self._standing(topic)
-        if known is None and (not marks or not count_after(ledgers, min(marks))):
+        recorded = self._valid_record(topic)
+        if recorded is None and (not mark_deletes or not count_after(ledgers, min(mark_deletes))):
             return None
-        start = min(marks, default=EARLIEST) if known is None else EntryPosition(*known.record.start)
+        start = min(mark_deletes, default=EARLIEST) if recorded is None else EntryPosition(*recorded.record.start)
         if (
-            known is not None
-            and marks
-            and min(marks) < start
-            and count_after(ledgers, min(marks)) > count_after(ledgers, start)
+            recorded is not None
+            and mark_deletes
+            and min(mark_deletes) < start
+            and count_after(ledgers, min(mark_deletes)) > count_after(ledgers, start)
         ):
             raise StoreConflict(
                 f"{topic}: a subscription has messages left from before the start of the copy, {start}; let it wait, "
                 "or delete the topic on the new cluster and copy it again"
             )
-        last = known.record.positions.last if known else None
-        left = count_after(ledgers, last[0] if last else start)
-        return _Begin(ledgers, start, left, read_through_broker(stats))
+        last = recorded.record.positions.last if recorded else None
+        remaining = count_after(ledgers, last[0] if last else start)
+        return _PendingCopy(ledgers, start, remaining, read_through_broker(stats))
 
-    def _standing(self, topic: TopicName) -> Recorded | None:
-        """The record of a copy that is still on green; that of one whose topic was created again there is deleted.
+    def _valid_record(self, topic: TopicName) -> Recorded | None:
+        """Return the record of a copy that is still on green; delete it if the topic was created again there.
 
         Raises:
-            StoreConflict: something else is there.
+            StoreConflict: the topic on green holds something else.
         """
         copy = self._copy
-        if (known := copy.record(topic)) is None or (last := known.record.positions.last) is None:
-            return known
+        if (recorded := copy.record(topic)) is None or (last := recorded.record.positions.last) is None:
+            return recorded
         try:
-            _, there = read_managed_ledger(copy.green, topic)
+            _, ledgers = read_managed_ledger(copy.green, topic)
         except AdminNotFound:
-            there = ()
-        if any(one.ledger_id == last[1].ledger_id and one.entries > last[1].entry_id for one in there):
-            return known
-        if there:
+            ledgers = ()
+        if any(ledger.ledger_id == last[1].ledger_id and ledger.entries > last[1].entry_id for ledger in ledgers):
+            return recorded
+        if ledgers:
             raise StoreConflict(
                 f"{topic} on the new cluster has other messages instead of its copy; delete the topic there, and "
                 "provision it again"
@@ -314,7 +314,7 @@ class _Tally:
         return None
 
     def _prepare(self, topic: TopicName) -> None:
-        """Look whether green is ready to take a copy.
+        """Check that green is ready to take a copy.
 
         Raises:
             StoreConflict: it is not.
@@ -338,15 +338,15 @@ class _Tally:
         self._compare_schemas(topic)
 
     def _compare_schemas(self, topic: TopicName) -> None:
-        """Messages name versions of their topic's schema by number: each number must mean the same on green."""
+        """Check that each schema version is the same on green: messages name it by number."""
         whole = topic.whole
-        mine, theirs = self._copy.blue.schemas.versions(whole), self._copy.green.schemas.versions(whole)
-        known = {one.version: one for one in theirs}
-        for one in mine:
-            other = known.get(one.version)
-            if other is None or (one.type, one.data) != (other.type, other.data):
+        of_blue, of_green = self._copy.blue.schemas.versions(whole), self._copy.green.schemas.versions(whole)
+        green_schemas = {schema.version: schema for schema in of_green}
+        for schema in of_blue:
+            other = green_schemas.get(schema.version)
+            if other is None or (schema.type, schema.data) != (other.type, other.data):
                 raise StoreUnsupported(
-                    f"{whole}: version {one.version} of its schema is "
+                    f"{whole}: version {schema.version} of its schema is "
                     f"{'missing' if other is None else 'another'} on the new cluster, and messages name it; provision "
                     "the schemas again, in their order"
                 )

@@ -1,1 +1,1 @@
-"""What namespaces have on both clusters, and what green gets of it."""
+"""Comparison of the namespaces of both clusters, and creation on green of what it lacks."""

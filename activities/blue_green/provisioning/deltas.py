@@ -53,13 +53,13 @@ class Delta(NamedTuple):
 
 
 def missing(path: str, blue: str, what: str = "", change: Change | None = None) -> Delta:
-    """Return blue has it and green does not."""
+    """Return the delta of a thing that only blue has."""
     difference = Difference(path=path, kind=DifferenceKind.MISSING, blue=short(blue), creatable=change is not None)
     return Delta(difference, what, change)
 
 
 def differs(path: str, texts: tuple[str, str], what: str = "", change: Change | None = None) -> Delta:
-    """Return both have it, and not the same; `texts` are blue's and green's."""
+    """Return the delta of a thing that differs; `texts` are blue's and green's."""
     blue, green = map(short, texts)
     creatable = change is not None
     difference = Difference(path=path, kind=DifferenceKind.DIFFERS, blue=blue, green=green, creatable=creatable)
@@ -67,12 +67,12 @@ def differs(path: str, texts: tuple[str, str], what: str = "", change: Change | 
 
 
 def extra(path: str, green: str = "") -> Delta:
-    """Only green has it."""
+    """Return the delta of a thing that only green has."""
     return Delta(Difference(path=path, kind=DifferenceKind.EXTRA, green=short(green)))
 
 
 def policy_of_green(path: str, name: str, value: Any, text: str) -> Delta:
-    """Only green has a policy: it stays, unless consumers would miss messages by it.
+    """Return the delta of a policy that only green has: harmless, unless consumers would miss messages because of it.
 
     Args:
         path: of the difference.
@@ -101,10 +101,10 @@ def as_text(value: Any) -> str:
     """Return a value as people read it, without secrets."""
     if isinstance(value, dict):
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - JSON
-        value = {name: "***" if is_secret(name) else one for name, one in fields.items()}
+        value = {name: "***" if is_secret(name) else content for name, content in fields.items()}
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def is_secret(name: str) -> bool:
-    """Return whether what has this name is shown to nobody: keys of the stores to which ledgers are offloaded."""
+    """Return whether a value of this name must not be shown: keys of stores to which ledgers are offloaded."""
     return any(word in name.lower() for word in ("credential", "secret"))

@@ -74,7 +74,7 @@ def tenant_deltas(name: str, blue: Tenant, green: Tenant | None, names: Mapping[
     def update(admin: PulsarAdmin) -> None:
         admin.tenants.update(name, both)
 
-    found: list[Delta] = []
+    deltas: list[Delta] = []
     for field, of_blue, of_green in (
         ("adminRoles", wanted.admin_roles, green.admin_roles),
         ("allowedClusters", wanted.allowed_clusters, green.allowed_clusters),
@@ -82,21 +82,21 @@ def tenant_deltas(name: str, blue: Tenant, green: Tenant | None, names: Mapping[
         path = f"tenant {name}: {field}"
         if {*of_blue} - {*of_green}:
             texts = ", ".join(sorted(of_blue)), ", ".join(sorted(of_green)) or "none"
-            found.append(differs(path, texts, "tenant setting", update))
+            deltas.append(differs(path, texts, "tenant setting", update))
         elif more := {*of_green} - {*of_blue}:
-            found.append(extra(path, ", ".join(sorted(more))))
-    return found
+            deltas.append(extra(path, ", ".join(sorted(more))))
+    return deltas
 
 
 def namespace_deltas(
     blue: NamespaceInventory, green: NamespaceInventory | None, names: Mapping[str, str], release: Release
 ) -> list[Delta]:
     """Return how a namespace differs, and what ends it, in the order in which things must be created."""
-    found = list(unsupported_policies(blue, release))
+    deltas = list(unsupported_policies(blue, release))
     blue = without_unsupported(blue, release)
     if green is None:
         wanted = translated_policies(blue.policies, names)
-        found.append(
+        deltas.append(
             missing(
                 f"namespace {blue.name}",
                 f"{len(blue.topics)} topics",
@@ -105,16 +105,16 @@ def namespace_deltas(
             )
         )
     else:
-        found += _policy_deltas(blue, green, names)
+        deltas += _policy_deltas(blue, green, names)
     # Before topics: it holds for ledgers that are created after it.
-    found += _affinity_deltas(blue, green)
+    deltas += _affinity_deltas(blue, green)
     topics: Mapping[TopicName, TopicInventory] = green.topics if green else {}
     for name, topic in sorted(blue.topics.items()):
-        found += topic_deltas(topic, topics.get(name), names)
-    found += [
+        deltas += topic_deltas(topic, topics.get(name), names)
+    deltas += [
         extra(f"topic {name}") for name, topic in sorted(topics.items()) if name not in blue.topics and topic.lasting
     ]
-    return found
+    return deltas
 
 
 def _policy_deltas(blue: NamespaceInventory, green: NamespaceInventory, names: Mapping[str, str]) -> Iterator[Delta]:
@@ -130,9 +130,9 @@ def _policy_deltas(blue: NamespaceInventory, green: NamespaceInventory, names: M
             yield policy_of_green(_named(blue.name, path), path[0], there[path], _text(path, there[path]))
     counts = bundle_count(blue.policies), bundle_count(green.policies)
     if counts[0] != counts[1]:
-        found = differs(f"namespace {blue.name}: bundles", (str(counts[0]), str(counts[1])))
+        delta = differs(f"namespace {blue.name}: bundles", (str(counts[0]), str(counts[1])))
         # Brokers split bundles on their own.
-        yield found._replace(difference=found.difference.model_copy(update={"harmless": True}))
+        yield delta._replace(difference=delta.difference.model_copy(update={"harmless": True}))
 
 
 def _affinity_deltas(blue: NamespaceInventory, green: NamespaceInventory | None) -> Iterator[Delta]:
@@ -174,9 +174,9 @@ def _named(namespace: str, path: PolicyPath) -> str:
 
 
 def _create_tenant(admin: PulsarAdmin, name: str, wanted: Tenant, names: Mapping[str, str]) -> None:
-    """Without clusters that green does not know, which then are a difference: green would refuse the whole tenant."""
-    known = {*admin.clusters.names(), *names.values()}
-    clusters = tuple(cluster for cluster in wanted.allowed_clusters if cluster in known)
+    """Create a tenant without the clusters that green does not know: green would refuse the whole tenant."""
+    known_clusters = {*admin.clusters.names(), *names.values()}
+    clusters = tuple(cluster for cluster in wanted.allowed_clusters if cluster in known_clusters)
     admin.tenants.create(name, wanted.model_copy(update={"allowed_clusters": clusters}))
 
 
@@ -191,7 +191,7 @@ def without_unsupported(blue: NamespaceInventory, release: Release) -> Namespace
         release: of green's brokers.
     """
     raw = {name: value for name, value in blue.policies.raw.items() if not release.lacked_namespace_policy(name)}
-    topics = {name: _carried_topic(topic, release) for name, topic in blue.topics.items()}
+    topics = {name: _supported_topic(topic, release) for name, topic in blue.topics.items()}
     return replace(blue, policies=Policies.of(raw), topics=topics)
 
 
@@ -214,11 +214,11 @@ def unsupported_policies(blue: NamespaceInventory, release: Release) -> Iterator
                 yield delta._replace(topic=topic.name)
 
 
-def _carried_topic(topic: TopicInventory, release: Release) -> TopicInventory:
+def _supported_topic(topic: TopicInventory, release: Release) -> TopicInventory:
     if not topic.policies:
         return topic
-    known = {name: value for name, value in topic.policies.items() if not _lacked_topic_policy(name, release)}
-    return replace(topic, policies=known)
+    supported = {name: value for name, value in topic.policies.items() if not _lacked_topic_policy(name, release)}
+    return replace(topic, policies=supported)
 
 
 def _lacked_topic_policy(name: str, release: Release) -> PolicyField | None:

@@ -1,4 +1,4 @@
-"""What a namespace holds, on either cluster: policies, topics, schemas, subscriptions and who is connected.
+"""The content of a namespace on either cluster: policies, topics, schemas, subscriptions and who is connected.
 
 Five calls for each topic (four for one with partitions, and more for a partition that cannot be loaded), and one more
 for each policy that a topic can have, where the topic has any.
@@ -62,7 +62,7 @@ def read_namespace(
 ) -> NamespaceInventory | None:
     """Return everything that a namespace holds; loads its topics.
 
-    What vanishes meanwhile is left out.
+    Topics that are deleted during the call are left out.
 
     Args:
         admin: of the cluster; needs eight connections.
@@ -97,14 +97,14 @@ def read_namespace(
         *(_later(reader.passing, name) for name in sorted(passing)),
         *(_later(reader.passing, name) for name in sorted(passing_names) if name.whole not in passing),
     ]
-    found = {topic.name: topic for topic in side_by_side(calls) if topic is not None}
+    topics = {topic.name: topic for topic in side_by_side(calls) if topic is not None}
     beyond = [
-        name for name in names if name.whole in found and (name.partition or 0) >= found[name.whole].partitions > 0
+        name for name in names if name.whole in topics and (name.partition or 0) >= topics[name.whole].partitions > 0
     ]
     return NamespaceInventory(
         namespace,
         policies,
-        found,
+        topics,
         affinity,
         tuple(sorted(name for name in listed if is_transaction_topic(name))),
         tuple(sorted(beyond)),
@@ -116,7 +116,7 @@ def _later(read: Callable[[TopicName], TopicInventory | None], name: TopicName) 
 
 
 def side_by_side(calls: Iterable[Callable[[], ResultT]]) -> list[ResultT]:
-    """Do all, eight at once; the results are in their order.
+    """Run the calls, eight at once; return their results in the same order.
 
     Raises:
         Exception: what the first of them raised that failed; those that have not begun are left.

@@ -1,8 +1,8 @@
 """Create on green what comes to blue after PROVISION.
 
-Who connects again would create its subscription on green by itself, but at the end of the topic. A topic may not be
-created by its clients there, and a partition is not where green has fewer of them: their producers would be dead. So
-would be those whose schema green refuses to learn from clients.
+A consumer that connects again would create its subscription on green by itself, but at the end of the topic. Green may
+not let clients create a topic, and never creates a partition where it has fewer of them: producers would fail for good.
+So would producers whose schema green does not accept from clients.
 """
 
 from __future__ import annotations
@@ -26,68 +26,73 @@ _NAMED = 3
 
 
 class MissingOnGreen(NamedTuple):
-    """What green lacks of a topic of blue.
+    """A topic of blue of which green lacks something, or that green lacks.
 
     Attributes:
         topic: without partitions, or one partition.
         stats: how it is on blue.
         subscriptions: durable ones that green lacks.
         exists: green has the topic itself.
-        behind: green lacks versions of its schema.
+        lacks_schema: green lacks versions of its schema.
     """
 
     topic: TopicName
     stats: TopicStats
     subscriptions: list[str]
     exists: bool
-    behind: bool
+    lacks_schema: bool
 
 
 def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> bool:
-    """Create on green what came to blue since LOAD, or since it was last asked; returns whether a subscription did.
+    """Create on green what came to blue since LOAD or the last call; return whether a subscription came.
 
-    Topics that nobody subscribed to are made again where brokers of green deleted them meanwhile.
+    Topics without subscriptions are created again if brokers of green deleted them since.
 
     Raises:
         StoreConflict: both sides differ in what cannot be created.
     """
     late = {
-        guard: found
+        guard: topics
         for guard in guards
-        # Whoever uses a topic that is not noted is noted, also where green has all of it: VERIFY takes the others for
-        # topics that came to blue after the flip.
-        if (found := _late(task, guard.namespace, noted=saved_clients(store, guard.namespace).keys()))
+        # Clients of a topic are also saved if green has all of it: VERIFY takes a topic without saved clients for one
+        # that came to blue after the flip.
+        if (topics := _late(task, guard.namespace, noted=saved_clients(store, guard.namespace).keys()))
     }
-    for guard, found in late.items():
-        provision_batch(task, [guard], {one.topic.whole for one in found}, served=True)
-        _remember(store, guard, found)
-    return any(one.subscriptions for found in late.values() for one in found)
+    for guard, topics in late.items():
+        provision_batch(task, [guard], {topic.topic.whole for topic in topics}, served=True)
+        _remember(store, guard, topics)
+    return any(topic.subscriptions for topics in late.values() for topic in topics)
 
 
 def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
-    """Once topics are terminated: the same for subscriptions that came between the flag and that."""
+    """Create on green the subscriptions that came to blue between the flag and the termination of its topics."""
     for guard in guards:
-        found = _late(task, guard.namespace)
-        for one, name in ((late, name) for late in found for name in late.subscriptions):
-            sub = one.stats.client_subscriptions[name]
+        topics = _late(task, guard.namespace)
+        for topic, name in ((late_topic, name) for late_topic in topics for name in late_topic.subscriptions):
+            sub = topic.stats.client_subscriptions[name]
             guard.require()
-            # Its consumer was faster; or there is no such topic on green, which VERIFY tells.
+            # Its consumer was faster; or there is no such topic on green, which VERIFY reports.
             with suppress(AdminConflict, AdminNotFound):
                 task.green.subscriptions.create(
-                    one.topic, name, replicated=sub.is_replicated, properties=sub.subscription_properties
+                    topic.topic, name, replicated=sub.is_replicated, properties=sub.subscription_properties
                 )
-        if found:
-            _remember(store, guard, found)
+        if topics:
+            _remember(store, guard, topics)
 
 
 def _late(task: AnyBlueGreenTask, namespace: str, *, noted: Collection[str] | None = None) -> list[MissingOnGreen]:
     there = set(topics_of(task.green, namespace))
-    found = task.each(topics_of(task.blue, namespace), lambda topic: _late_of(task, topic, exists=topic in there))
+    topics = task.each(topics_of(task.blue, namespace), lambda topic: _late_of(task, topic, exists=topic in there))
     return [
-        one
-        for one in found
-        if one
-        and (one.subscriptions or one.behind or not one.exists or (noted is not None and str(one.topic) not in noted))
+        topic
+        for topic in topics
+        if topic
+        and (
+            topic.subscriptions
+            or topic.lacks_schema
+            or not topic.exists
+            or (noted is not None and str(topic.topic) not in noted)
+        )
     ]
 
 
@@ -100,8 +105,8 @@ def _late_of(task: AnyBlueGreenTask, topic: TopicName, *, exists: bool) -> Missi
         there = task.green.subscriptions.names(topic) if exists and here else []
     except AdminNotFound:
         there, exists = [], False
-    behind = exists and _schema_version(task.blue, topic) > _schema_version(task.green, topic)
-    return MissingOnGreen(topic, stats, [name for name in here if name not in there], exists, behind)
+    lacks_schema = exists and _schema_version(task.blue, topic) > _schema_version(task.green, topic)
+    return MissingOnGreen(topic, stats, [name for name in here if name not in there], exists, lacks_schema)
 
 
 def _schema_version(admin: PulsarAdminReader, topic: TopicName) -> int:
@@ -110,21 +115,23 @@ def _schema_version(admin: PulsarAdminReader, topic: TopicName) -> int:
 
 
 def _remember(store: CasStore, guard: NamespaceGuard, late: Sequence[MissingOnGreen]) -> None:
-    """Add those who use them to those who are looked for on green."""
-    known = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
-    for one in late:
-        now, before = clients_of(one.stats), known.get(one.topic)
+    """Save the clients of these topics, so that VERIFY looks for them on green."""
+    clients_by_topic = {
+        TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()
+    }
+    for topic in late:
+        now, before = clients_of(topic.stats), clients_by_topic.get(topic.topic)
         if before:
-            # Those who use it since before LOAD may be on green by now.
-            new = {name: now.consumers[name] for name in one.subscriptions if name in now.consumers}
+            # Clients that used it before LOAD may be on green by now.
+            new = {name: now.consumers[name] for name in topic.subscriptions if name in now.consumers}
             more = {
                 "consumers": {**before.consumers, **new},
                 "properties": {**before.properties, **now.properties},
                 "replicated": tuple({*before.replicated, *now.replicated}),
             }
             now = before.model_copy(update=more)
-        known[one.topic] = now
-    save_clients(store, guard, known)
+        clients_by_topic[topic.topic] = now
+    save_clients(store, guard, clients_by_topic)
 
 
 def provision_batch(
@@ -146,9 +153,9 @@ def provision_batch(
         StoreConflict: both sides differ in what cannot be created.
     """
     for guard in guards:
-        found = provision_all(task, [guard.namespace], guard.require, Scope(topics, grow=True, served=served))
-        if found.blocking:
+        result = provision_all(task, [guard.namespace], guard.require, Scope(topics, grow=True, served=served))
+        if result.blocking:
             raise StoreConflict(
-                f"{guard.namespace} differs on {task.input.green_cluster} in {found.blocking_count} things: "
-                f"{'; '.join(found.blocking[:_NAMED])}"
+                f"{guard.namespace} differs on {task.input.green_cluster} in {result.blocking_count} things: "
+                f"{'; '.join(result.blocking[:_NAMED])}"
             )

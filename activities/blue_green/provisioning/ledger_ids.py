@@ -35,12 +35,12 @@ class LedgerIds(NamedTuple):
 
     @property
     def enough(self) -> bool:
-        """Whether whatever green creates from now on lies above all that blue has, and will have."""
+        """Whether the ids of green's next ledgers are above all that blue has, and will have."""
         return self.green > self.blue + _ROOM
 
 
 def compare_ids(input: BlueGreenInput, of_blue: Access, of_green: Access) -> LedgerIds | None:
-    """Return where both clusters stand; None if one does not keep its ledgers in its metadata store, in `/ledgers`."""
+    """Return the next ids of both clusters; None if one does not keep its ledgers in `/ledgers` of its store."""
     blue, green = next_ledger_id(input.blue.store, of_blue), next_ledger_id(input.green.store, of_green)
     return None if blue is None or green is None else LedgerIds(blue, green)
 
@@ -48,7 +48,7 @@ def compare_ids(input: BlueGreenInput, of_blue: Access, of_green: Access) -> Led
 def raise_ids(
     input: BlueGreenInput, of_blue: Access, of_green: Access, fence: Callable[[], object]
 ) -> LedgerIds | None:
-    """Have green's ids lie above blue's; harmless when done twice, or too late. Returns as `compare_ids` does.
+    """Raise green's next id above blue's, and return both as `compare_ids` does; a second or late call is harmless.
 
     Brokers see it with their next ledger.
 
@@ -58,16 +58,16 @@ def raise_ids(
         of_green: to its store.
         fence: called right before the change.
     """
-    found = compare_ids(input, of_blue, of_green)
-    if found is None or found.enough:
-        return found
-    store, above = input.green.store, found.blue + _ROOM
+    ids = compare_ids(input, of_blue, of_green)
+    if ids is None or ids.enough:
+        return ids
+    store, above = input.green.store, ids.blue + _ROOM
     if store.scheme != "zk":
         fence()
-        return LedgerIds(found.blue, raise_oxia_generator(store, above, timeout=of_green.timeout).next_id)
+        return LedgerIds(ids.blue, raise_oxia_generator(store, above, timeout=of_green.timeout).next_id)
     with Coordination(ledgers_of(store), auth=of_green.zookeeper_auth, timeout=of_green.timeout) as coordination:
         fence()
-        return LedgerIds(found.blue, raise_generator(coordination, above).next_id)
+        return LedgerIds(ids.blue, raise_generator(coordination, above).next_id)
 
 
 def renew_ledgers(
@@ -77,13 +77,13 @@ def renew_ledgers(
     ids: LedgerIds,
     fence: Callable[[], object],
 ) -> int:
-    """Unload topics that green has had before, so that they go on in ledgers with ids above blue's; returns how many.
+    """Unload topics that green had before, to continue in ledgers with ids above blue's; return their number.
 
     Args:
         admin: green's admin interface.
         change_or_never: makes changes to green that must not arrive late.
         namespaces: that move; those that green does not have are passed over.
-        ids: where both stand.
+        ids: the next ids of both clusters.
         fence: called right before each change.
     """
     count = 0

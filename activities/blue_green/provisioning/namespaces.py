@@ -43,7 +43,7 @@ _RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
 
 
 class Scope(NamedTuple):
-    """What of a namespace is created.
+    """The part of a namespace that is created.
 
     Attributes:
         topics: whole topics, alone; None for all of them, with tenant and namespace.
@@ -178,11 +178,11 @@ class _Work:
         self.done: Counter[str] = Counter()
 
     def end(self, deltas: Iterable[Delta]) -> bool:
-        """Make the changes: what belongs to the namespace first, then topics side by side. Whether any was made."""
+        """Make the changes, of the namespace first, then of topics in parallel; return whether any was made."""
         groups = {of: list(group) for of, group in groupby(deltas, lambda delta: delta.topic)}
         before, around = self.done.total(), groups.pop(None, [])
         self._in_order(around)
-        if not any(one.what in _CONTAINERS and one.difference.path in self._refusals for one in around):
+        if not any(delta.what in _CONTAINERS and delta.difference.path in self._refusals for delta in around):
             side_by_side([self._later(group) for group in groups.values()])
         return self.done.total() > before
 
@@ -204,14 +204,14 @@ class _Work:
             self._made(delta)
 
     def _made(self, delta: Delta) -> bool:
-        """Make a change; False where another one may have to be made before it."""
+        """Make a change; return False if another change may be needed before it."""
         try:
             self._repeat(delta)
         except AdminError as error:
             if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):
                 raise
             if type(error) is AdminConflict and delta.what in _CONTAINERS:
-                # Somebody else was first.
+                # Another client created it first.
                 return True
             with self._lock:
                 self._refusals[delta.difference.path] = error.reason
@@ -234,30 +234,30 @@ class _Work:
 
 
 def ignore_own_copies(task: AnyBlueGreenTask, namespace: str, differing: Sequence[Difference]) -> list[Difference]:
-    """Return differences of a namespace, where those are harmless that are copies of an earlier attempt or run."""
-    full = any(one.kind is DifferenceKind.GREEN_HAS_MESSAGES for one in differing)
+    """Return the differences of a namespace, with copies of an earlier attempt or run marked as harmless."""
+    full = any(difference.kind is DifferenceKind.GREEN_HAS_MESSAGES for difference in differing)
     if not full or task.input.idle_subscriptions is not IdleSubscriptions.COPY:
         return list(differing)
     with task.blue_store() as store:
         copied = {f"topic {topic.whole}" for topic in recorded_copies(store, namespace)}
     return [
-        one.model_copy(update={"harmless": True})
-        if one.kind is DifferenceKind.GREEN_HAS_MESSAGES and one.path in copied
-        else one
-        for one in differing
+        difference.model_copy(update={"harmless": True})
+        if difference.kind is DifferenceKind.GREEN_HAS_MESSAGES and difference.path in copied
+        else difference
+        for difference in differing
     ]
 
 
 def provision_all(
     task: AnyBlueGreenTask, namespaces: list[str], fence: Callable[[], object], scope: Scope = EVERYTHING
 ) -> Provision:
-    """Return the same for some namespaces, or for a part of them."""
+    """Provision namespaces, or a part of each; return what was created, and what blocks."""
     created = Counter[str]()
-    left: list[str] = []
+    all_blocking: list[str] = []
     harmless = 0
     for done, namespace in enumerate(namespaces):
         task.context.progress(ProgressTask.PROVISION, ProgressUnit.NAMESPACES, done, len(namespaces), detail=namespace)
-        found = provision_namespace(
+        provisioned = provision_namespace(
             task.blue,
             task.green,
             namespace,
@@ -269,11 +269,15 @@ def provision_all(
             context=task.context,
             scope=scope,
         )
-        created.update(found.created)
-        differing = ignore_own_copies(task, namespace, found.differences)
+        created.update(provisioned.created)
+        differing = ignore_own_copies(task, namespace, provisioned.differences)
         if scope.served:
-            differing = [one for one in differing if one.kind is not DifferenceKind.GREEN_HAS_MESSAGES]
-        blocking = [str(one) for one in differing if one.blocks]
-        left += blocking
+            differing = [
+                difference for difference in differing if difference.kind is not DifferenceKind.GREEN_HAS_MESSAGES
+            ]
+        blocking = [str(difference) for difference in differing if difference.blocks]
+        all_blocking += blocking
         harmless += len(differing) - len(blocking)
-    return Provision(created=dict(created), blocking=tuple(left[:NAMED]), blocking_count=len(left), harmless=harmless)
+    return Provision(
+        created=dict(created), blocking=tuple(all_blocking[:NAMED]), blocking_count=len(all_blocking), harmless=harmless
+    )

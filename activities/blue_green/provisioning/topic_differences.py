@@ -25,17 +25,17 @@ def topic_deltas(blue: TopicInventory, green: TopicInventory | None, names: Mapp
     if not blue.lasting:
         return []
     if green is not None:
-        found = [*_shape(blue, green), *_content(blue, green, names)]
+        deltas = [*_shape(blue, green), *_content(blue, green, names)]
     else:
         create = _creation(blue)
         summary = f"{blue.partitions or 'no'} partitions, {len(blue.subscriptions)} subscriptions"
         empty = TopicInventory(blue.name, blue.partitions, {}, {})
         inside = _content(blue, empty, names) if create else ()
-        found = [
+        deltas = [
             missing(f"topic {blue.name}", summary, "topic", create),
-            *(one._replace(implied=True) for one in inside),
+            *(delta._replace(implied=True) for delta in inside),
         ]
-    return [one._replace(topic=blue.name) for one in found]
+    return [delta._replace(topic=blue.name) for delta in deltas]
 
 
 def _shape(blue: TopicInventory, green: TopicInventory) -> Iterator[Delta]:
@@ -44,8 +44,8 @@ def _shape(blue: TopicInventory, green: TopicInventory) -> Iterator[Delta]:
         grow: Change = lambda admin: admin.topics.grow(name, count)  # noqa: E731
         grows = 0 < green.partitions < count
         yield differs(f"{path}: partitions", (str(count), str(green.partitions)), PARTITION, grow if grows else None)
-    for part in green.unloadable:
-        yield differs(f"{path}: {part.name.topic}", ("is there", f"cannot be loaded: {part.load_error}"))
+    for partition in green.unloadable:
+        yield differs(f"{path}: {partition.name.topic}", ("is there", f"cannot be loaded: {partition.load_error}"))
     absent = green.partitions - len(green.parts)
     if green.persistent and absent > 0:
         yield missing(
@@ -105,10 +105,10 @@ def _policy_deltas(name: TopicName, wanted: Mapping[str, Any], there: Mapping[st
 
 
 def _subscription_deltas(blue: TopicInventory, green: TopicInventory) -> Iterator[Delta]:
-    wanted = {one.name: one for one in blue.durable}
-    there = {one.name: one for one in green.durable}
-    for name, one in sorted(wanted.items()):
-        yield from _subscription(blue.name, one, there.get(name), green)
+    wanted = {subscription.name: subscription for subscription in blue.durable}
+    there = {subscription.name: subscription for subscription in green.durable}
+    for name, subscription in sorted(wanted.items()):
+        yield from _subscription(blue.name, subscription, there.get(name), green)
     # A subscription is gone from blue as soon as its consumers have moved.
     if not blue.unloadable:
         yield from (extra(f"topic {blue.name}: subscription {name}") for name in sorted(there.keys() - wanted.keys()))
@@ -121,9 +121,11 @@ def _subscription(
     if green is None:
         yield missing(path, f"{blue.type}, backlog {blue.backlog}", "subscription", _subscribing(blue, [topic]))
         return
-    bare = [part.name for part in on.parts if part.stats is not None and part.name not in green.parts]
+    bare = [
+        partition.name for partition in on.parts if partition.stats is not None and partition.name not in green.parts
+    ]
     if bare:
-        where = f"{path} on {', '.join(part.topic for part in bare)}"
+        where = f"{path} on {', '.join(partition.topic for partition in bare)}"
         yield missing(where, blue.type, "subscription", _subscribing(blue, bare))
     if green.replicated != blue.replicated:
         yield differs(
@@ -194,11 +196,13 @@ def _version_deltas(blue: TopicInventory, green: TopicInventory) -> Iterator[Del
             # Versions stay indefinitely: nothing but the deletion of the topic makes room for others.
             yield differs(f"{path} version {of_blue.version}", (_text(of_blue), _text(of_green)))
             return
-    for one in there[len(wanted) :]:
-        yield extra(f"{path} version {one.version}", _text(one))
+    for schema in there[len(wanted) :]:
+        yield extra(f"{path} version {schema.version}", _text(schema))
     strategy = (blue.policies or {}).get(STRATEGY)
-    for one in wanted[len(there) :]:
-        yield missing(f"{path} version {one.version}", _text(one), "schema version", _addition(name, one, strategy))
+    for schema in wanted[len(there) :]:
+        yield missing(
+            f"{path} version {schema.version}", _text(schema), "schema version", _addition(name, schema, strategy)
+        )
 
 
 def _schema_content(schema: Schema) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from clients.pulsar.admin.topic_policies import GLOBAL
 # Of the cluster itself, and not of the namespace's owner. Brokers of 4.0 compute the last one; it cannot be set.
 _OWN = frozenset(("bundles", "deleted", "migrated", "clusterThatCanDeleteNamespace"))
 _TOPIC_CLUSTERS = "replication"
-# What holds where nobody has set a policy; some releases say it and others do not.
+# Values of policies that are not set; some releases report them and others do not.
 _DEFAULTS: Mapping[PolicyPath, Any] = {
     ("encryption_required",): False,
     ("is_allow_auto_update_schema",): True,
@@ -47,8 +47,8 @@ def translated_policies(policies: Policies, names: Mapping[str, str]) -> dict[st
 
 def comparable(policies: Mapping[str, Any]) -> dict[PolicyPath, Any]:
     """Return the policies of a namespace one by one: those that are set, and those that always have a value."""
-    found = {path: value for path, value in single_policies(policies).items() if path[0] not in _OWN}
-    return {**_DEFAULTS, **found}
+    configured = {path: value for path, value in single_policies(policies).items() if path[0] not in _OWN}
+    return {**_DEFAULTS, **configured}
 
 
 def bundle_count(policies: Policies) -> int:
@@ -69,5 +69,5 @@ def _translated(field: str, value: Any, names: Mapping[str, str]) -> Any:
     if value and field in CLUSTER_LISTS:
         return list(cluster_names(value, names))
     if value and field in PER_CLUSTER:
-        return {names.get(cluster, cluster): one for cluster, one in value.items()}
+        return {names.get(cluster, cluster): setting for cluster, setting in value.items()}
     return value

@@ -71,7 +71,7 @@ class Cache:
 
     Args:
         root: the folder.
-        progress: told of what is made.
+        progress: receives a line for each product that is made.
         timings: what is made is measured there.
     """
 

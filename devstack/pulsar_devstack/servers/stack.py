@@ -106,7 +106,7 @@ class Stack:
         """Start what does not run, each server as soon as those before it are ready; returns when all are ready.
 
         Args:
-            progress: told of each server that has become ready, in one line.
+            progress: receives a line for each server that has become ready.
 
         Raises:
             ServerFailed: one ended or took too long; all of them are down again.

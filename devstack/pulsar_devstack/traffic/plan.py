@@ -99,7 +99,7 @@ class ConsumerPlan:
         cumulative: it acknowledges everything up to a message, instead of each one.
         encoding: of the topic's bodies.
         named: the subscription's name, where it is not its type.
-        latest: a new subscription starts after all messages, instead of before them.
+        latest: a new subscription starts after all messages, not before them.
         checkpoint: it has no subscription and begins at a checkpoint; Java's V5 library alone.
     """
 

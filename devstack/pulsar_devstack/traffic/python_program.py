@@ -91,7 +91,7 @@ def main(folder: Path) -> None:
     for line in sys.stdin:
         try:
             answer = {"result": program.perform(json.loads(line))}
-        except Exception as error:  # noqa: BLE001 - told to who asked
+        except Exception as error:  # noqa: BLE001 - reported to the caller
             answer = {"error": type(error).__name__, "message": str(error)}
         print(json.dumps(answer), flush=True)
     # Threads of the library may never end.

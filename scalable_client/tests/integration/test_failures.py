@@ -46,7 +46,7 @@ def admin(stack: Stack) -> Generator[PulsarAdmin]:
 
 
 class Stream:
-    """Sends numbers one after the other until it is told to stop.
+    """Sends numbers one after the other until it is stopped.
 
     Attributes:
         outcomes: of each number, in the order of the callbacks.
