@@ -1,4 +1,4 @@
-"""Blue and green of many rounds, and how everything stands there that a migration may change."""
+"""Blue and green of many rounds, and the state of both that a migration may change."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.support.blue_green.environment import BLUE, Clusters
 
 _ACCESS = AdminAccess(timeout=30)
 _NOTES = (CLAIM, f"{CLAIM}-namespaces", f"{CLAIM}-clients")
-"""What a migration has for itself in a metadata store, and nobody after its end."""
+"""Nodes of a migration in a metadata store, which are gone after its end."""
 
 
-class Standing(NamedTuple):
-    """How everything stands that a migration may change.
+class ClusterState(NamedTuple):
+    """State of both clusters that a migration may change.
 
     Attributes:
         flags: whether clients of a namespace are sent to green.
@@ -98,11 +98,11 @@ class BlueAndGreen:
         }
         return self.clusters.input(**{**fields, **more})
 
-    def standing(self, namespaces: Iterable[str]) -> Standing:
-        """Return how everything stands now."""
+    def cluster_state(self, namespaces: Iterable[str]) -> ClusterState:
+        """Return the current state."""
         names, blue, green = list(namespaces), self.clusters.blue_admin, self.clusters.green_admin
         topics = [TopicName.parse(topic) for name in names for topic in _topics(green, name)]
-        return Standing(
+        return ClusterState(
             flags=self.flags(names),
             rates={name: blue.namespaces.publish_rate(name) for name in names},
             settings=blue.brokers.dynamic_values(),
@@ -115,8 +115,8 @@ class BlueAndGreen:
     @staticmethod
     def _running(url: str) -> dict[str, str]:
         with PulsarAdmin.open(_ACCESS, [url]) as admin:
-            found = admin.brokers.runtime_configuration()
-        return {name: found.get(name, "") for name in KEEP_LOADED}
+            configuration = admin.brokers.runtime_configuration()
+        return {name: configuration.get(name, "") for name in KEEP_LOADED}
 
     def flags(self, namespaces: Iterable[str]) -> dict[str, bool]:
         """Return whether clients of namespaces are sent to green."""
@@ -127,12 +127,16 @@ class BlueAndGreen:
         """Yield what migrations have written for themselves into both metadata stores."""
         for name, stack in (("blue", self.blue), ("green", self.green)):
             with _reader(stack) as store:
-                kept = {namespace_record(one) for one, record in records(store).items() if record.stage is Stage.KEPT}
+                ignored = {
+                    namespace_record(namespace)
+                    for namespace, record in records(store).items()
+                    if record.stage is Stage.KEPT
+                }
                 for path in _NOTES:
-                    yield from ((f"{name}:{at}", value) for at, value in _below(store, path) if at not in kept)
+                    yield from ((f"{name}:{at}", value) for at, value in _below(store, path) if at not in ignored)
 
     def copies(self) -> dict[str, bytes]:
-        """Return records of copies, which nobody needs once their namespaces have moved."""
+        """Return the records of copies, which are not needed once their namespaces have moved."""
         with _reader(self.blue) as store:
             return dict(_below(store, f"{CLAIM}-copies"))
 
@@ -151,7 +155,7 @@ class BlueAndGreen:
     def forget(self, namespaces: Iterable[str]) -> None:
         """Delete what a round has left, so that the next one finds brokers as this one did."""
         clusters = self.clusters
-        if (known := clusters.blue_admin.clusters.migration(BLUE)) and known.migrated:
+        if (migration := clusters.blue_admin.clusters.migration(BLUE)) and migration.migrated:
             clusters.blue_admin.clusters.set_migration(BLUE, clusters.green_urls, migrated=False)
         for name in namespaces:
             for admin in (clusters.blue_admin, clusters.green_admin):

@@ -18,7 +18,7 @@ from pulsar_devstack.servers.server import Server
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, Subscribed, TopicPlan
 from pulsar_devstack.traffic.pulsar_client import send_to
 from pulsar_devstack.traffic.two_clusters import TwoClusters
-from tests.faults.blue_green.environment import BlueAndGreen, Standing
+from tests.faults.blue_green.environment import BlueAndGreen, ClusterState
 from tests.faults.blue_green.flow import Flow, faults_of, topic
 from tests.faults.blue_green.rounds import BACK, BlueGreenRound, Victim
 from tests.faults.lifecycle import fault_round
@@ -36,7 +36,7 @@ _FLOW_LIMIT = 90.0
 
 _OF_TEMPORAL = ("temporal", CUT, SILENT, SLOW)
 _HELD_BACK = Gate("quiesce", Edge.AFTER)
-_SETTLE = "bg_settle"
+_UNDO_TERMINATED = "bg_undo_terminated_batch"
 # One batch at a time: a gate holds one attempt, and the other batch would continue.
 _WAVES = {"canary": 0, "gate": "none", "parallelism": 1}
 _OWN_RATE = PublishRate(publish_throttling_rate_in_msg=5_000)
@@ -72,7 +72,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         flat = [plan for topics in plans.values() for plan in topics]
         self._flow = opened.enter_context(Flow(clusters, flat, self._folder))
         self._flow.wait_for_more(5)
-        self._before = self._clusters.standing(self._namespaces)
+        self._before = self._clusters.cluster_state(self._namespaces)
         assert self._before.notes == {}, "an earlier migration has left something"
         return self._flow
 
@@ -88,7 +88,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
 
     @property
     def _idle(self) -> ConsumerPlan:
-        """A subscription that nobody consumes before the end, so that its backlog is copied."""
+        """Return a subscription without consumers before the end, so that its backlog is copied."""
         name = f"persistent://{self._free}/plain"
         return ConsumerPlan("idle", name, Language.PYTHON, Subscribed.FAILOVER)
 
@@ -102,13 +102,13 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         """
         gates = self.environment.gates
         gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
-        if fault.step in (*BACK, _SETTLE):
+        if fault.step in (*BACK, _UNDO_TERMINATED):
             gates.hold(_HELD_BACK)
         with self._started(**self._changes(fault)) as run:
             self._lead_up(fault, run)
             frozen = self.hit_at_gate(fault)
             if fault.rolls_back and fault.step not in BACK:
-                wait_for("the rollback", lambda: _told(run, Verb.ROLLBACK), _PHASE_LIMIT)
+                wait_for("the rollback", lambda: _send_verb(run, Verb.ROLLBACK), _PHASE_LIMIT)
             self._wait_end(run)
         self.hits.wait_all_back()
         if fault.late:
@@ -116,7 +116,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
 
     @contextmanager
     def _started(self, **changes: object) -> Generator[Run]:
-        """A migration; what it did is added to the message where an assertion fails meanwhile."""
+        """Yield a started migration; if an assertion fails during it, the message gets the migration's history."""
         run = self.environment.operator.start(self._input(**changes))
         try:
             yield run
@@ -131,7 +131,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         waves = {**_WAVES, "batch_size": fault.batch_size, "when_held": "stop"}
         changes: dict[str, object] = {"waves": waves}
         self._whole_cluster = fault.step == "bg_complete"
-        if fault.step == _SETTLE:
+        if fault.step == _UNDO_TERMINATED:
             changes["waves"] = {**waves, "batch_size": 1, "error_budget": {"items": 2}}
         if fault.step == "bg_clean_up":
             changes |= {"cleanup": "remove", "grace_window": "PT1H"}
@@ -150,7 +150,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         if fault.step in BACK:
             gates.wait_reached(_HELD_BACK)
             run.signal(Verb.ROLLBACK)
-        if fault.step == _SETTLE:
+        if fault.step == _UNDO_TERMINATED:
             gates.wait_reached(_HELD_BACK)
             self.environment.operator.batch(self._input(), min(self._namespaces)).terminate()
         if fault.step == "bg_clean_up":
@@ -165,7 +165,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
             run.wait_until("the cleanup", cleaning, _PHASE_LIMIT)
 
     def _leave_backlog(self) -> None:
-        """Messages of a subscription that nobody consumes, so that a namespace cannot be moved without a fault."""
+        """Leave a backlog without consumers, so that a namespace cannot be moved even without a fault."""
         admin, (_, keys) = self._clusters.clusters.blue_admin, self._plans()[self._limited]
         admin.subscriptions.create(TopicName.parse(keys.topic), "idle")
         send_to(self.stack.broker_url, [keys.topic])
@@ -190,13 +190,13 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
                 return clusters.ensemble.leader() if victim == Victim.LEADER else clusters.ensemble.follower()
 
     def link(self, victim: str) -> Proxy:
-        """None: brokers and the worker name the servers alike."""
+        """Refuse: there is no link, since brokers and the worker name the servers alike."""
         raise NotImplementedError(victim)
 
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: BlueGreenRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up continue: after the end, or, if namespaces stayed, during the next run."""
+        """Continue the lost attempt: after the end, or, if namespaces stayed, during the next run."""
         if self.moved or not fault.late_in_next_run:
             self._nothing_changes(fault, frozen)
             return
@@ -212,10 +212,10 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         assert end_state(self.end) == Outcome.DONE, self.end
 
     def _nothing_changes(self, fault: BlueGreenRound, frozen: FaultyWorkerProcess | None) -> None:
-        before = self._standing()
+        before = self._state()
         self.resume_attempt(fault, frozen)
-        after = self._standing()
-        for what, was, now in zip(Standing._fields, before, after, strict=True):
+        after = self._state()
+        for what, was, now in zip(ClusterState._fields, before, after, strict=True):
             assert now == was, f"a late attempt changed {what}: {was} to {now}"
 
     # What must hold -----------------------------------------------------------------------------------------------
@@ -245,14 +245,14 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         self._check_copy()
 
     def _check_copy(self) -> None:
-        """The idle subscription has everything that was ever sent, in order, though nobody consumed it on blue."""
+        """Check that the idle subscription has every message, in order, without consumers on blue."""
         if end_state(self.end) == Outcome.DONE:
-            found = faults_of(self._flow.left_for(self._idle, self._clusters.green.broker_url))
-            assert found == [], "what was copied of blue, and sent to green behind it"
+            faults = faults_of(self._flow.left_for(self._idle, self._clusters.green.broker_url))
+            assert faults == [], "the messages copied from blue, and those sent to green after them"
             assert self._clusters.copies() == {}, "records of copies are left"
 
     def interruption(self) -> tuple[str, float | None]:
-        """Return how long a producer waited at most; with it, what people had to do, and what came twice."""
+        """Return the longest wait of a producer, with the number of manual restarts and of duplicates."""
         audit = self._flow.audit()
         twice = audit.duplicates
         again = twice.resent + twice.unconfirmed + twice.other
@@ -264,11 +264,11 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         Raises:
             AssertionError: a promise is broken.
         """
-        now = self._standing()
-        assert now.notes == {}, "somebody still holds one of the clusters"
+        now = self._state()
+        assert now.notes == {}, "a migration still holds one of the clusters"
         assert now.rates == self._before.rates, "writes are held back"
-        assert now.settings == self._before.settings, "dynamic settings were not put back"
-        assert now.running == self._before.running, "a broker does not run on the settings that were put back"
+        assert now.settings == self._before.settings, "dynamic settings were not restored"
+        assert now.running == self._before.running, "a broker does not run on the restored settings"
         half = [wrong for name, moved in now.flags.items() for wrong in self._clusters.half_moved(name, moved=moved)]
         assert half == [], f"moved: {now.flags}; {end_state(self.end)}"
         if end_state(self.end) == Outcome.DONE:
@@ -277,12 +277,12 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
             assert now.cluster.migrated is self._whole_cluster, "the flag of the whole cluster"
 
     def _check_outcome(self, fault: BlueGreenRound) -> None:
-        """Only servers that are away may keep a migration from its end, and only the operator may send it back."""
+        """Check that only failed servers kept a migration from its end, and that only the operator rolled it back."""
         servers = set(fault.victims_at_once) - {Victim.WORKER, Victim.ZOMBIE, Victim.LOST_ATTEMPT}
         wanted = {Outcome.DONE}
         if fault.rolls_back:
             wanted.add(Outcome.ROLLED_BACK)
-        if fault.step == _SETTLE:
+        if fault.step == _UNDO_TERMINATED:
             # Of this run, and DONE of the next one, during which a late attempt may have come.
             wanted.add(Outcome.DONE_WITH_FAILURES)
         if fault.step == "bg_record_failures":
@@ -291,8 +291,8 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
             assert isinstance(self.end, Report), self.end
             assert self.end.outcome in wanted, f"{self.end.summary}: {self.end.failed_items}"
 
-    def _standing(self) -> Standing:
-        return self._clusters.standing(self._namespaces)
+    def _state(self) -> ClusterState:
+        return self._clusters.cluster_state(self._namespaces)
 
     def _input(self, **more: object) -> BlueGreenInput:
         fields: dict[str, object] = {
@@ -303,8 +303,8 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         return self._clusters.input(self._tenant, **{**fields, **more})
 
 
-def _told(run: Run, verb: Verb) -> bool:
-    """Give a verb; whether Temporal took it."""
+def _send_verb(run: Run, verb: Verb) -> bool:
+    """Send a verb; return whether Temporal accepted it."""
     with suppress(RPCError, TimeoutError):
         run.signal(verb)
         return True

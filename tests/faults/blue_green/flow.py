@@ -26,7 +26,7 @@ from tests.support.blue_green.environment import Clusters
 
 _INTERVAL = 0.04
 # Time for several restarts by people, one after the other, each after `GONE_FOR` and half a minute at most.
-_SETTLE_LIMIT = 150.0
+_DELIVERY_LIMIT = 150.0
 _LOOK_EVERY = 1.0
 _SILENT_MS = 3_000
 
@@ -62,7 +62,7 @@ class Flow(Traffic):
 
     def __init__(self, clusters: Clusters, plans: Sequence[TopicPlan], folder: Path) -> None:
         clients = PythonClients(clusters.blue.broker_url, folder / "python-clients.log", shared=False)
-        super().__init__(TrafficPlan(tuple(plans)), {Language.PYTHON: clients}, sent_within=_SETTLE_LIMIT)
+        super().__init__(TrafficPlan(tuple(plans)), {Language.PYTHON: clients}, sent_within=_DELIVERY_LIMIT)
         self._care = _Care(clusters, plans, clients)
 
     def __exit__(
@@ -78,25 +78,25 @@ class Flow(Traffic):
         """Consumers that were restarted, and why."""
         return list(self._care.restarted)
 
-    def stop(self, limit: float = _SETTLE_LIMIT) -> DeliveryAudit:
+    def stop(self, limit: float = _DELIVERY_LIMIT) -> DeliveryAudit:
         """Stop sending, and wait longer than others do, because people restart consumers."""
         return super().stop(limit)
 
     def faults(self) -> list[str]:
         """Return what is wrong with messages and producers once the traffic was stopped.
 
-        A message that comes twice is no fault: what a broker was not told before it was killed is delivered again.
+        A duplicate is not a fault: acknowledgements that a broker did not get before it was killed are delivered again.
         """
-        found = faults_of(self.audit())
+        faults = faults_of(self.audit())
         cared = f"restarted: {self.restarted}; care ended with {self._care.failure!r}"
-        return [*found, *self._missing(), cared] if found else []
+        return [*faults, *self._missing(), cared] if faults else []
 
     def _open(self) -> None:
         super()._open()
         self._care.__enter__()
 
     def _missing(self) -> Iterator[str]:
-        """What was acknowledged and has not arrived, in the words of a failed test: when it was sent, and to whom."""
+        """Yield a text for each consumer without all acknowledged messages: when they were sent, and its last one."""
         producers, consumers = self.records()
         for consumer in consumers:
             seen = {(got.key, got.number) for got in consumer.received}
@@ -111,16 +111,18 @@ class Flow(Traffic):
                 )
 
     def left_for(self, plan: ConsumerPlan, service_url: str) -> DeliveryAudit:
-        """Return how a subscription fared that nobody consumed until now: all that it gets, from one cluster."""
+        """Return the audit of a subscription that had no consumers: all messages that it gets from one cluster."""
         client = pulsar.Client(service_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull))
         received: list[Received] = []
         try:
             consumer = client.subscribe(plan.topic, plan.subscription)
             while True:
-                one = consumer.receive(_SILENT_MS)
-                where = one.message_id()
-                place = f"{where.ledger_id()}:{where.entry_id()}"
-                received.append(Received(one.partition_key(), int(one.properties()[NUMBER]), time.time(), place))
+                message = consumer.receive(_SILENT_MS)
+                message_id = message.message_id()
+                position = f"{message_id.ledger_id()}:{message_id.entry_id()}"
+                received.append(
+                    Received(message.partition_key(), int(message.properties()[NUMBER]), time.time(), position)
+                )
         except pulsar.Timeout:
             producers = [record for record in self.records()[0] if record.plan.topic == plan.topic]
             return audit_delivery(producers, [ConsumerRecord(plan, received)], began=self._began, ended=self._ended)
@@ -169,7 +171,7 @@ class _Care(BackgroundThread):
                     blue = check_topic(self._clusters.blue_admin, partition).stats
                     green = check_topic(self._clusters.green_admin, partition).stats
                 except AdminError:
-                    # Nobody knows where anybody is while a broker is away.
+                    # The positions of clients are unknown while a broker is down.
                     continue
                 for consumer in plan.consumers:
                     place = _Place(consumer.name, str(partition))
@@ -182,7 +184,7 @@ class _Care(BackgroundThread):
 
 def _reason(consumer: ConsumerPlan, blue: TopicStats | None, green: TopicStats | None) -> str:
     """Return why a consumer must be restarted, unless it comes soon."""
-    here, there = (Counter(_consumers(one, consumer.subscription)) for one in (blue, green))
+    here, there = (Counter(_consumers(stats, consumer.subscription)) for stats in (blue, green))
     if not here and not there:
         return "on neither cluster"
     waiting = blue.subscriptions.get(consumer.subscription) if blue else None
@@ -190,5 +192,5 @@ def _reason(consumer: ConsumerPlan, blue: TopicStats | None, green: TopicStats |
 
 
 def _consumers(stats: TopicStats | None, subscription: str) -> Iterator[str]:
-    found = stats.subscriptions.get(subscription) if stats else None
-    return (consumer.consumer_name for consumer in found.consumers) if found else iter(())
+    subscription_stats = stats.subscriptions.get(subscription) if stats else None
+    return (consumer.consumer_name for consumer in subscription_stats.consumers) if subscription_stats else iter(())

@@ -16,7 +16,7 @@ PREFIX = "bg_"
 
 
 class Victim(StrEnum):
-    """Who is hit, and how.
+    """The server or worker that is hit, and how.
 
     A `broker` is one of blue's two, `zookeeper`, `leader` and `follower` are blue's too; green has one of each.
     """
@@ -58,7 +58,7 @@ _BATCH = _named("load", "seed", "catch_up", "quiesce", "final_copy", "flip", "dr
 _FORWARD = (*_named("register", "provision", "disable_load_shedding"), *_BATCH, *_named("complete", "finish"))
 BACK = _named("undo", "release")
 """The steps of a rollback; rounds that hit them ask for one first."""
-BESIDE = _named("record_failures", "clean_up", "undo_terminated_batch")
+OPTIONAL = _named("record_failures", "clean_up", "undo_terminated_batch")
 """Steps that not every migration has; only late attempts of them have rounds."""
 
 _BEFORE_THE_END = _named(
@@ -81,7 +81,7 @@ class BlueGreenRound(Round):
     victim: Victim
 
     victims: ClassVar[type[StrEnum]] = Victim
-    steps: ClassVar[tuple[str, ...]] = (*_FORWARD, *BACK, *BESIDE)
+    steps: ClassVar[tuple[str, ...]] = (*_FORWARD, *BACK, *OPTIONAL)
     # A broker's session ends after ten seconds: it comes back before, or when it has been missed.
     down: ClassVar[dict[str, Span]] = {
         **{victim: (1.0, 14.0) for victim in Victim if "broker" in victim},
@@ -94,21 +94,21 @@ class BlueGreenRound(Round):
 
     @property
     def gate(self) -> Gate:
-        """Where the step is held, by its own name."""
+        """Return the gate of the step, by the step's own name."""
         return super().gate._replace(step=self.step.removeprefix(PREFIX))
 
     @property
     def rolls_back(self) -> bool:
-        """Whether the operator asks for a rollback: where the step needs one, and beside half of the late attempts.
+        """Return whether the operator asks for a rollback: where the step needs one, and in half of the late attempts.
 
-        Those that stand at the start of their step with even seeds, and the others with odd ones.
+        At the start of a step it is those with even seeds, otherwise those with odd ones.
         """
-        beside = self.late and self.step in _BEFORE_THE_END
-        return self.step in BACK or (beside and (self.seed % 2 == 0) == (self.instant == Edge.BEFORE))
+        late_rollback = self.late and self.step in _BEFORE_THE_END
+        return self.step in BACK or (late_rollback and (self.seed % 2 == 0) == (self.instant == Edge.BEFORE))
 
     @property
     def late_in_next_run(self) -> bool:
-        """Whether, after a rollback, the next run is under way when a late attempt continues; otherwise nobody is."""
+        """Whether, after a rollback, a late attempt continues during the next run; otherwise no run is active then."""
         return self._random("next").randrange(2) == 0
 
     @property
@@ -118,16 +118,16 @@ class BlueGreenRound(Round):
 
     @property
     def broker(self) -> str:
-        """Which of blue's brokers is meant."""
+        """The broker of blue that is hit."""
         return f"broker-{1 + self._random('broker').randrange(2)}"
 
 
 def matrix(seed: int) -> list[BlueGreenRound]:
-    """Every victim at every boundary that makes a difference for it, and during the steps in which clients move."""
-    amid = [(step, DURING) for step in _WITH_CLIENTS]
+    """Return rounds of each victim at each boundary that matters for it, and during steps in which clients move."""
+    during = [(step, DURING) for step in _WITH_CLIENTS]
     main = (*_FORWARD, *BACK)
-    both = [(step, edge) for step in main for edge in Edge] + amid
-    servers = [*amid, *((step, Edge.BEFORE) for step in (*_named("load", "seed", "flip", "complete"), *BACK))]
+    both = [(step, edge) for step in main for edge in Edge] + during
+    servers = [*during, *((step, Edge.BEFORE) for step in (*_named("load", "seed", "flip", "complete"), *BACK))]
     moments: dict[str, Sequence[tuple[str, str]]] = {
         Victim.ZOMBIE: [(step, instant) for step in BlueGreenRound.steps for instant in (Edge.BEFORE, DURING)],
         Victim.WORKER: both,
@@ -135,7 +135,7 @@ def matrix(seed: int) -> list[BlueGreenRound]:
         Victim.TEMPORAL: both,
         # It falls silent at an edge.
         Victim.LOST_ATTEMPT: [(step, edge) for step in BlueGreenRound.steps for edge in Edge],
-        **{victim: amid for victim in Victim if victim.of_temporal},
+        **{victim: during for victim in Victim if victim.of_temporal},
     }
     return every(BlueGreenRound, moments, seed)
 

@@ -40,7 +40,7 @@ def test_round(
     tmp_path: Path,
     tell: Callable[[str], None],
 ) -> None:
-    """Whatever is hit, each namespace ends on one side as a whole, its messages arrive, and nothing is left over."""
+    """After any fault, each namespace is on one side as a whole, its messages arrive, and no leftovers exist."""
     with (
         clusters.round_on(ensemble=blue_green_round.ensemble) as pair,
         FaultRound(environment, pair, tmp_path) as fault_round,

@@ -19,7 +19,7 @@ _SPEC = StackSpec(
     bookies=1,
     brokers=2,
     cluster=CLUSTER,
-    # A round lasts longer than brokers keep topics that nobody uses, and deletes some of those itself.
+    # A round lasts longer than brokers keep unused topics, and deletes some of those itself.
     broker_settings={"brokerDeleteInactiveTopicsEnabled": "false"},
 )
 

@@ -22,7 +22,7 @@ _LOOK_EVERY = 0.03
 
 
 def input(stack: Stack, **more: object) -> MetadataStoreInput:
-    """From ZooKeeper to Oxia, with limits that end soon what cannot continue."""
+    """Return a migration from ZooKeeper to Oxia, with short limits for what cannot continue."""
     limits = {"preparation_timeout": "PT40S", "blocked_deadline": "PT60S", "validation_window": "PT0S"}
     return MetadataStoreInput.model_validate(
         {
@@ -43,7 +43,7 @@ class FlagWatch(BackgroundThread):
 
     Attributes:
         seen: each phase of the flag, with the time at which it was moved there, in seconds by ZooKeeper's clock.
-        at_commit: both stores as they stood right after the commit.
+        at_commit: both stores right after the commit.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -59,7 +59,7 @@ class FlagWatch(BackgroundThread):
         return self.seen[-1][0] if self.seen else FlagPhase.NOT_STARTED
 
     def blocked(self) -> list[float]:
-        """How long writes were blocked, each time, in seconds."""
+        """Return the time of each block of writes, in seconds."""
         spans: list[float] = []
         begun: float | None = None
         for phase, at in self.seen:
@@ -76,9 +76,9 @@ class FlagWatch(BackgroundThread):
             for _ in self.ticks():
                 # A server that is down says nothing; what counts is what it says when it is back.
                 with suppress(KazooException, KazooTimeoutError):
-                    self._look(client)
+                    self._check(client)
 
-    def _look(self, client: Any) -> None:
+    def _check(self, client: Any) -> None:
         try:
             value, stat = client.get_async(stores.FLAG).get(timeout=2)
         except NoNodeError:
@@ -93,7 +93,7 @@ class FlagWatch(BackgroundThread):
                 self.at_commit = self._read_both()
 
     def _read_both(self) -> tuple[stores.Tree, stores.Records]:
-        """Both stores; a server that is frozen or down now answers later."""
+        """Return the content of both stores; a server that is frozen or down now answers later."""
 
         def seen() -> tuple[stores.Tree, stores.Records] | None:
             with suppress(KazooException, KazooTimeoutError, grpc.RpcError):

@@ -40,7 +40,7 @@ _WRITABLE_LIMIT = 30.0
 BLOCKED_LIMIT = 60.0 + 45.0
 """The plan's `blocked_deadline`; and what it may take to notice that a worker is gone and to start another one."""
 
-_DOOMED = [f"doomed-{number}" for number in range(3)]
+_TO_DELETE = [f"to-delete-{number}" for number in range(3)]
 _FRESH_TOPICS = 5
 _ROLLBACK_AT = Gate("copy_changes", Edge.BEFORE)
 _CHANGES: dict[str, dict[str, object]] = {
@@ -73,7 +73,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         """Put records into the source that the copy must read, and begin to watch the flag."""
         for admin in self._admins:
             opened.callback(admin.close)
-        send_to(self.stack.broker_url, _DOOMED)
+        send_to(self.stack.broker_url, _TO_DELETE)
         put_ballast(self.stack)
         traffic = opened.enter_context(Traffic.here(self.stack.broker_url, ["flow-0", "flow-1"]))
         traffic.wait_for_more(5)
@@ -126,7 +126,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         run.terminate()
         gates.release(_ROLLBACK_AT)
         gates.wait_ended(_ROLLBACK_AT)
-        assert self.watch.phase in BLOCKING_PHASES, "nobody gives writes back after a termination"
+        assert self.watch.phase in BLOCKING_PHASES, "no worker unblocks writes after a termination"
 
     def wait_end(self, run: Run) -> None:
         """Wait for the end of the migration.
@@ -144,14 +144,14 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         self._stacks.prepare()
 
     def server(self, victim: str, fault: MetadataRound) -> Server:
-        """A server by its name among the victims."""
+        """Return a server by its name among the victims."""
         if victim == Victim.LEADER:
             assert self._ensemble
             return self._ensemble.leader()
         return self.stack[_SERVERS[victim]]
 
     def link(self, victim: str) -> Proxy:
-        """The worker's link to ZooKeeper, or that of a follower to its leader."""
+        """Return the worker's link to ZooKeeper, or that of a follower to its leader."""
         if victim == "follower":
             assert self._ensemble
             return self._ensemble.link(self._ensemble.follower())
@@ -160,7 +160,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: MetadataRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up continue, after a run has committed and brokers have changed the target."""
+        """Continue the lost attempt after a run has committed and brokers have changed the target."""
         if not self.completed:
             wait_for("writes that are free", lambda: self.watch.phase not in BLOCKING_PHASES, 10)
             self.migrate_again()
@@ -172,7 +172,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
 
     def _use_target(self) -> None:
         admin = self._admins[0]
-        for name in _DOOMED:
+        for name in _TO_DELETE:
             wait_for(f"the deletion of {name}", lambda name=name: accepts(admin.delete_topic, name), _WRITABLE_LIMIT)
         self.traffic.wait_for_more(5)
 
@@ -202,7 +202,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         self.converge()
 
     def interruption(self) -> tuple[str, float | None]:
-        """How long writes were blocked at most."""
+        """Return the longest block of writes."""
         return "blocked", max(self.watch.blocked(), default=None)
 
     def check(self) -> None:
@@ -240,7 +240,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         flag_set_ms = int(self.watch.seen[-1][1] * 1000)
         assert stores.assert_equal(source, target, until_ms=flag_set_ms) > _NODES
         assert (ours := self._ours_in_target()) == set(), f"a claim is still in the target: {ours}"
-        known = stores.ledger_ids(set(source) | set(self._before))
+        known_ledgers = stores.ledger_ids(set(source) | set(self._before))
         admin = self._admins[0]
         # A round with a late attempt is checked before and after that one: names of an earlier check are taken.
         fresh = [f"fresh-{next(self._fresh)}" for _ in range(_FRESH_TOPICS)]
@@ -250,11 +250,11 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         made = [ledger for name in fresh for ledger in admin.ledgers(name)]
         assert len(made) >= len(fresh)
         assert len(set(made)) == len(made)
-        assert min(made) > max(known), "a ledger id was given twice"
+        assert min(made) > max(known_ledgers), "a ledger id was given twice"
 
     def _check_failed(self) -> None:
-        left = stores.persistent(stores.read_oxia(self.stack.oxia_url, without_coordinator=False))
-        assert left == set(), "the target is not empty again"
+        remaining = stores.persistent(stores.read_oxia(self.stack.oxia_url, without_coordinator=False))
+        assert remaining == set(), "the target is not empty again"
         now = stores.read_zookeeper(self.stack.zk_url, without_coordinator=False)
         ours = {path for path in self._before if path.startswith(BALLAST)}
         assert len(ours) > _NODES
@@ -266,17 +266,17 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         return {path for path in now if path.startswith(stores.COORDINATOR)}
 
     def converge(self) -> None:
-        """See messages continue, and end the traffic.
+        """Check that messages continue, and end the traffic.
 
         Raises:
-            AssertionError: an acknowledged message is missing, or came behind a later one of its key.
+            AssertionError: an acknowledged message is missing, or came after a later one of its key.
         """
         self.traffic.wait_for_more(3)
         self.end_traffic()
 
 
 def put_ballast(stack: Stack) -> None:
-    """Znodes that no service looks at, so that the bulk copy lasts."""
+    """Create znodes that no service reads, so that the bulk copy takes longer."""
     with stores.kazoo(stack.zk_url) as client:
         client.create(BALLAST)
         pending: list[Any] = [

@@ -26,7 +26,7 @@ from tests.support.lifecycle.gates import Edge
 
 
 class Victim(StrEnum):
-    """Who is hit, and how.
+    """The server, link or worker that is hit, and how.
 
     A link is the network between the worker and ZooKeeper or Temporal, or between a follower and its leader: cut,
     silent, or slow for three seconds. A worker whose follower is slow talks to no other ZooKeeper.
@@ -73,7 +73,7 @@ class Victim(StrEnum):
 FORWARD = ("pre_copy", "catch_up", "prepare", "copy_changes", "verify", "complete")
 BACK = ("unblock_writes", "clear_target")
 """The steps of a rollback; rounds that hit them ask for one first."""
-BESIDE = ("precheck", "set_speed", "unblock_leftover", "follow")
+OPTIONAL = ("precheck", "set_speed", "unblock_leftover", "follow")
 """Steps that not every migration has, or that change claims alone; only late attempts of them have rounds."""
 
 
@@ -84,7 +84,7 @@ class MetadataRound(Round):
     victim: Victim
 
     victims: ClassVar[type[StrEnum]] = Victim
-    steps: ClassVar[tuple[str, ...]] = FORWARD + BACK + BESIDE
+    steps: ClassVar[tuple[str, ...]] = FORWARD + BACK + OPTIONAL
     # A broker's session ends after ten seconds: it comes back before, or when it has been missed.
     down: ClassVar[dict[str, Span]] = {
         Victim.BROKER: (1.0, 14.0),
@@ -95,7 +95,7 @@ class MetadataRound(Round):
     }
     into: ClassVar[dict[str, float]] = {"pre_copy": 4.0}
     ensemble_only: ClassVar[frozenset[str]] = frozenset(
-        part for victim in Victim for part in victim.split(AND) if "leader" in part or "follower" in part
+        name for victim in Victim for name in victim.split(AND) if "leader" in name or "follower" in name
     )
 
     @property
@@ -105,7 +105,7 @@ class MetadataRound(Round):
 
 
 def matrix(seed: int) -> list[MetadataRound]:
-    """Every victim at every boundary that makes a difference for it, and in the middle of the bulk copy.
+    """Return rounds for each victim at each boundary that matters for it, and in the middle of the bulk copy.
 
     Servers other than Temporal see no difference between the end of a step and the start of the next one.
     """
@@ -135,7 +135,7 @@ def matrix(seed: int) -> list[MetadataRound]:
 
 
 def sample(seed: int) -> list[MetadataRound]:
-    """Two rounds: a late worker, and a worker with the target."""
+    """Return two rounds: a late worker, and a worker with the target."""
     return [
         MetadataRound(Victim.ZOMBIE, "pre_copy", DURING, seed),
         MetadataRound(Victim.OXIA_AND_WORKER, "copy_changes", Edge.AFTER, seed),
@@ -143,7 +143,7 @@ def sample(seed: int) -> list[MetadataRound]:
 
 
 def at_random(seed: int) -> MetadataRound:
-    """A round that the seed decides."""
+    """Return a round that depends only on the seed."""
     choice = random.Random(seed)
     victim = choice.choice(list(Victim))
     instants = tuple(Edge) if victim is Victim.LOST_ATTEMPT else INSTANTS

@@ -1,4 +1,4 @@
-"""Several migrations at once of one cluster: one wins, and the others are told by name."""
+"""Several migrations at once of one cluster: one wins, and the others get its name."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.timeout(600)
 def start_all(environment: FaultEnvironment, plans: list[MetadataStoreInput]) -> list[Run]:
     """Start all at once; returns those that were not refused."""
 
-    def start(one: MetadataStoreInput) -> Run | None:
+    def start(migration_input: MetadataStoreInput) -> Run | None:
         try:
-            return environment.operator.start(one)
+            return environment.operator.start(migration_input)
         except WorkflowAlreadyStartedError:
             return None
 
@@ -39,7 +39,7 @@ def start_all(environment: FaultEnvironment, plans: list[MetadataStoreInput]) ->
 
 @pytest.mark.exhaustive
 def test_one_of_twenty_starts_runs(environment: FaultEnvironment, stacks: StackPool) -> None:
-    """Of twenty starts at once one runs, and a rival by another name is told who holds source and target."""
+    """Of twenty starts at once one runs, and a rival by another name learns which run holds both stores."""
     stack = stacks.take()
     stores.know_cluster(stack.zk_url, "rival")
     mine, rival = input(stack), input(stack, cluster="rival")
@@ -61,7 +61,7 @@ def test_one_of_twenty_starts_runs(environment: FaultEnvironment, stacks: StackP
 
 @pytest.mark.exhaustive
 def test_the_second_through_the_precheck_loses(environment: FaultEnvironment, stacks: StackPool) -> None:
-    """Of two that passed the precheck the later one is told who came first, and its rollback takes nothing from it."""
+    """Of two that passed the precheck the later one learns of the first, and its rollback does not affect the first."""
     stack = stacks.take()
     stores.know_cluster(stack.zk_url, "rival")
     first, second = input(stack), input(stack, cluster="rival")

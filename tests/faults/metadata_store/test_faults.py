@@ -21,7 +21,7 @@ from tests.support.lifecycle.gates import Edge, Gate
 def test_round(
     metadata_store_round: MetadataRound, environment: FaultEnvironment, stacks: StackPool, tell: Callable[[str], None]
 ) -> None:
-    """Whatever is hit, the migration completes or fails and can be started again; writes and messages continue."""
+    """After any fault, the migration completes or fails and can be started again; writes and messages continue."""
     stacks.take(ensemble=metadata_store_round.ensemble)
     with FaultRound(environment, stacks) as fault_round:
         fault_round.play(metadata_store_round, tell)
@@ -40,7 +40,7 @@ def test_a_terminated_run_leaves_nothing_blocked(environment: FaultEnvironment, 
         run.terminate()
         environment.gates.release(gate)
         environment.gates.wait_ended(gate)
-        assert fault_round.watch.phase is FlagPhase.COPYING, "nobody gives writes back after a termination"
+        assert fault_round.watch.phase is FlagPhase.COPYING, "no worker unblocks writes after a termination"
         gate = Gate("pre_copy", Edge.AFTER)
         environment.gates.hold(gate)
         again = environment.operator.start(input(stack))

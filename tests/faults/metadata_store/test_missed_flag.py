@@ -31,7 +31,7 @@ def stack(stacks: StackPool) -> Stack:
 
 @pytest.fixture
 def link(stack: Stack) -> Generator[Proxy]:
-    """What lies between the second broker and ZooKeeper."""
+    """Yield the link between the second broker and ZooKeeper."""
     with Proxy(stack["zookeeper-1"].address) as link:
         stack.reconfigure("broker-2", **configs.broker_metadata(f"zk:{link.address}"))
         yield link
@@ -46,10 +46,10 @@ def link(stack: Stack) -> Generator[Proxy]:
     ],
     ids=lambda value: str(value) if isinstance(value, FlagPhase) else "",
 )
-def test_a_broker_that_missed_the_flag_hears_of_it(
+def test_a_broker_that_missed_the_flag_is_notified(
     stacks: StackPool, link: Proxy, environment: FaultEnvironment, gate: Gate, phase: FlagPhase
 ) -> None:
-    """ZooKeeper tells nobody what changed while he was away; the flag is set again, so that he follows all the same."""
+    """A broker that was disconnected when the flag was set follows too, since the flag is set again."""
     with FaultRound(environment, stacks) as fault_round:
         rollback = phase is FlagPhase.FAILED
         environment.gates.hold(gate)

@@ -42,7 +42,7 @@ def test_what_retention_keeps_is_deleted_only_when_asked(clusters: Clusters) -> 
     wait_for("the topic out of memory", lambda: check_topic(blue, topic).blocked, 20)
 
     back = Steps(clusters, namespace)
-    back.input = clusters.way_back(namespaces=[namespace])
+    back.input = clusters.failback_input(namespaces=[namespace])
     blockers = _blockers(back, namespace)
     assert "GREEN_ENDED_TOPICS" not in blockers
     assert "retention keeps 3 entries that green lacks" in blockers["GREEN_RETAINED_MESSAGES"]
@@ -51,7 +51,7 @@ def test_what_retention_keeps_is_deleted_only_when_asked(clusters: Clusters) -> 
         back.batch(load.load)
     assert _is_ended(clusters, topic)
 
-    back.input = clusters.way_back(namespaces=[namespace], discard_retained=True)
+    back.input = clusters.failback_input(namespaces=[namespace], discard_retained=True)
     assert "GREEN_RETAINED_MESSAGES" not in _blockers(back, namespace)
     assert back.batch(load.load).topics == 1
     assert not _is_ended(clusters, topic)

@@ -42,13 +42,13 @@ def test_failback_loses_nothing(
         assert (there.outcome, there.certificate["missing_clients"]) == (Outcome.DONE, 0)
         traffic.wait_for_more(10)
 
-        failure = environment.operator.refusal(clusters.way_back(**_FIELDS), _LIMIT)
+        failure = environment.operator.refusal(clusters.failback_input(**_FIELDS), _LIMIT)
         assert failure.type == FailureKind.PRECHECK_FAILED
         assert "[GREEN_NOT_RESTARTED] brokers of blue" in failure.message
         for name in ("broker-1", "broker-2"):
             clusters.blue[name].restart()
 
-        back = environment.operator.run(clusters.way_back(**_FIELDS), _LIMIT)
+        back = environment.operator.run(clusters.failback_input(**_FIELDS), _LIMIT)
         assert (back.outcome, back.certificate["missing_clients"], back.certificate["faults"]) == (Outcome.DONE, 0, 0)
         assert any("so this is a failback" in note for note in back.notes)
         traffic.wait_for_more(10)

@@ -50,7 +50,7 @@ def test_there_and_back_and_there_again(
     for name, topics in plans.items():
         clusters.two.prepare(name, topics, on_green=False)
     sides = [(clusters.blue, clusters.blue_admin, BLUE), (clusters.green, clusters.green_admin, GREEN)]
-    ways = [clusters.input(**_FIELDS), clusters.way_back(**_FIELDS), clusters.input(**_FIELDS)]
+    ways = [clusters.input(**_FIELDS), clusters.failback_input(**_FIELDS), clusters.input(**_FIELDS)]
     lost = clusters.input(**{**_FIELDS, "grace_window": "PT1H"})
     everything = [plan for topics in plans.values() for plan in topics]
     with Traffic.in_programs(clusters.blue.broker_url, everything, tmp_path, toolchain) as traffic:

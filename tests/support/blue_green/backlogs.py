@@ -1,4 +1,4 @@
-"""What a subscription gets, and what it should get: keys and bodies in their order."""
+"""Messages that a subscription gets, and those that it should get: keys and bodies in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def received(
     """
     client = quiet_client(url, **more)
     consumer = client.subscribe(topic, subscription)
-    found: list[tuple[str, Any]] = []
+    messages: list[tuple[str, Any]] = []
     while True:
         try:
             message = consumer.receive(_SILENT_MS)
@@ -34,9 +34,9 @@ def received(
             break
         if acknowledge:
             consumer.acknowledge(message)
-        found.append((message.partition_key(), message.data()))
+        messages.append((message.partition_key(), message.data()))
     client.close()
-    return found
+    return messages
 
 
 def sent(traffic: Traffic, topic: object) -> Sequence[tuple[str, Any]]:

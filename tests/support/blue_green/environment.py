@@ -54,7 +54,7 @@ class Clusters:
 
     @property
     def green_urls(self) -> ClusterUrls:
-        """Where clients of blue are sent."""
+        """Return the addresses to which clients of blue are redirected."""
         return ClusterUrls(service_url=self.green.admin_urls[0], broker_service_url=self.green.broker_url)
 
     def input(self, **more: object) -> BlueGreenInput:
@@ -69,7 +69,7 @@ class Clusters:
             }
         )
 
-    def way_back(self, **more: object) -> BlueGreenInput:
+    def failback_input(self, **more: object) -> BlueGreenInput:
         """Return the migration from green back to blue."""
         return BlueGreenInput.model_validate(
             {
@@ -119,14 +119,14 @@ def clusters(shared_stack: SharedStack, blue_tools: Toolchain) -> Generator[Clus
 
 @pytest.fixture(scope="session")
 def clusters_to_oxia(shared_stack: SharedStack, blue_tools: Toolchain) -> Generator[Clusters]:
-    """The same blue, and a green whose metadata stand in Oxia."""
+    """The same blue, and a green that keeps its metadata in Oxia."""
     with open_clusters(shared_stack(BLUE_SPEC, blue_tools), shared_stack(OXIA_SPEC)) as both:
         yield both
 
 
 @contextmanager
 def open_clusters(blue: Stack, green: Stack) -> Generator[Clusters]:
-    """Two stacks as blue and green."""
+    """Yield two stacks as blue and green."""
     access = AdminAccess(timeout=30)
     with (
         PulsarAdmin.open(access, blue.admin_urls) as blue_admin,

@@ -119,7 +119,7 @@ TOPIC_POLICIES: dict[str, Any] = {
 
 
 def create_namespace(admin: PulsarAdmin, name: str, **policies: Any) -> None:
-    """A namespace in a tenant of its own; topics stay without subscriptions."""
+    """Create a namespace in a tenant of its own; topics stay without subscriptions."""
     tenant = name.partition("/")[0]
     if tenant not in admin.tenants.names():
         admin.tenants.create(tenant, Tenant(admin_roles=("boss", "deputy"), allowed_clusters=admin_clusters(admin)))

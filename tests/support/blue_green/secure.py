@@ -136,8 +136,13 @@ def _start(make_stack: MakeStack, authority: Authority, key: TokenKey, name: str
     reader = open_reader(parse_store_url(stack.metadata_url), Access())
     (broker,) = brokers(reader)
     reader.close()
-    told = json.loads(broker.data)
+    registration = json.loads(broker.data)
     access = AdminAccess(30, Token(SecretStr(key.token(superuser))), Tls(str(authority.cert_file)))
     return SecureCluster(
-        stack, authority, superuser, str(told["webServiceUrlTls"]), str(told["pulsarServiceUrlTls"]), access
+        stack,
+        authority,
+        superuser,
+        str(registration["webServiceUrlTls"]),
+        str(registration["pulsarServiceUrlTls"]),
+        access,
     )

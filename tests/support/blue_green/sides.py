@@ -1,4 +1,4 @@
-"""Clusters that inputs name, and nobody asks."""
+"""Clusters that inputs name, and that are never called."""
 
 from __future__ import annotations
 

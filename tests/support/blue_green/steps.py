@@ -35,7 +35,7 @@ class _Prompt(ActivityContext):
     """Pauses briefly: where every attempt has ended, the rollback need not wait for requests that arrive late."""
 
     def pause(self, seconds: float) -> None:
-        """See `ActivityContext.pause`."""
+        """Pause for a short time; see `ActivityContext.pause`."""
         super().pause(min(seconds, _LONGEST_PAUSE))
 
 
@@ -61,7 +61,7 @@ class Steps:
 
     @contextmanager
     def task(self, attempt: Attempt | None = None, context: ActivityContext | None = None) -> Generator[BlueGreenTask]:
-        """What a step of the whole migration gets."""
+        """Yield the task of a step of the whole migration."""
         link = context or ActivityContext()
         mine = attempt or self.attempt()
         with BlueGreenTask(self._runtime, _execution(self.input, mine), mine, link) as task:
@@ -82,7 +82,7 @@ class Steps:
             return step(task)
 
     def begin(self) -> None:
-        """Up to the point at which the batch may be flipped, but for the quiet."""
+        """Run the steps up to the flip, except for the quiet phase."""
         self.whole(cluster.register)
         self.whole(cluster.disable_load_shedding)
         self.batch(load.load)
@@ -93,14 +93,14 @@ class Steps:
         return self.batch(quiesce.quiesce)
 
     def move(self) -> None:
-        """All up to the end of DRAIN, where nothing is left on blue."""
+        """Run all steps up to the end of DRAIN, after which blue has no messages."""
         self.begin()
         assert not self.quiesce().busy
         self.batch(flip.flip)
         assert self.batch(drain.drain).remaining == ()
 
     def finish(self) -> None:
-        """The end of a migration that went well: blue's settings are as before, the flags stay."""
+        """Finish a successful migration: restore blue's settings, keep the flags."""
         self.input = self.input.model_copy(update={"complete_cluster": False})
         self.whole(cluster.complete)
         self.whole(cluster.finish)

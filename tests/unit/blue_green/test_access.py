@@ -33,12 +33,12 @@ def blockers(settings: dict[str, object], **named: str) -> dict[str, tuple[str, 
 
 
 def test_unknown_names() -> None:
-    """Each side is told with the name, with those that there are, and with the variables to set."""
+    """Each side is reported with the unknown name, the configured names, and the variables to set."""
     settings: dict[str, object] = {"admin_token": "secret", "credentials": {"east": {}, "west": {}}}
     assert blockers(settings, blue="east", green="west") == {}
-    found = blockers(settings, blue="north", green="west")
-    assert list(found) == ["BLUE_CREDENTIALS"]
-    cause, cure = found["BLUE_CREDENTIALS"]
+    by_code = blockers(settings, blue="north", green="west")
+    assert list(by_code) == ["BLUE_CREDENTIALS"]
+    cause, cure = by_code["BLUE_CREDENTIALS"]
     assert "no credentials called 'north'; they have east, west" in cause
     assert "PULSAR_MIGRATE_CREDENTIALS__NORTH__" in cure
     assert set(blockers({"admin_token": "secret"}, blue="east", green="west")) == {
@@ -48,7 +48,7 @@ def test_unknown_names() -> None:
 
 
 def test_files_that_cannot_be_used() -> None:
-    """A certificate that is not there is told before anybody is asked."""
-    found = blockers({"credentials": {"west": {"admin_tls_ca": "/nowhere.pem"}}}, green="west")
-    assert list(found) == ["GREEN_CREDENTIALS"]
-    assert "/nowhere.pem" in found["GREEN_CREDENTIALS"][0]
+    """A missing certificate is reported before a request is sent to any server."""
+    by_code = blockers({"credentials": {"west": {"admin_tls_ca": "/nowhere.pem"}}}, green="west")
+    assert list(by_code) == ["GREEN_CREDENTIALS"]
+    assert "/nowhere.pem" in by_code["GREEN_CREDENTIALS"][0]

@@ -81,8 +81,8 @@ def causes(made: Double) -> list[str]:
     return [f"{blocker.code} {blocker.cause}" for blocker in findings.blockers]
 
 
-def test_what_blue_grants_green_has_to_grant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what clients may use on blue is asked of green, and a topic that is not there yet is no refusal."""
+def test_green_must_grant_what_blue_grants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Green is checked only for what clients may use on blue; a topic that does not exist yet is not a refusal."""
     no = StoreDenied("no permission")
     assert causes(double(monkeypatch)) == []
     (cause,) = causes(double(monkeypatch, {(GREEN, "a/two"): no}))
@@ -106,9 +106,9 @@ def test_who_cannot_connect_is_asked_nothing_else(monkeypatch: pytest.MonkeyPatc
     assert made.asked == [(GREEN, "")]
 
 
-def test_a_broker_that_is_away_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The precheck tells it as such; PROVISION is repeated, and ends only with a refusal."""
-    away = {(GREEN, "a/two"): StoreUnreachable("nobody there")}
+def test_a_broker_that_does_not_answer_is_not_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The precheck reports it as unreachable; PROVISION is repeated, and ends only with a refusal."""
+    away = {(GREEN, "a/two"): StoreUnreachable("no answer")}
     (cause,) = causes(double(monkeypatch, {**away}))
     assert cause.startswith("GREEN_CLIENTS_UNREACHABLE")
     with pytest.raises(StoreUnreachable):

@@ -1,4 +1,4 @@
-"""Which clients follow to green is told by what they say of themselves, and by the addresses that green has."""
+"""Prediction of the clients that follow to green: by the versions that they report, and by green's addresses."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def test_brokers_that_want_both_addresses(release: str, address: dict[str, str],
 
 def test_versions_that_say_nothing() -> None:
     """A client of an unknown library, and one without a version, may follow or not."""
-    known = ["2.10.2", "2.0.1-incubating", "Pulsar-Java-v5.0.1", "Pulsar Python v3.13.0", "Pulsar Go 0.13.0"]
+    with_library = ["2.10.2", "2.0.1-incubating", "Pulsar-Java-v5.0.1", "Pulsar Python v3.13.0", "Pulsar Go 0.13.0"]
     unknown = ["", "vendor", "3.1.0", "DotPulsar-3.3.2", "Pulsar Rust 6.3", "Pulsar-Rust-v6.3.0", "pulsar-rs-v6.3.1"]
     unknown += ["Pulsar-Go-version-unknown", "Pulsar Go unknown", "Pulsar-DotNet-v3.4.0"]
-    assert {version: is_known(version) for version in (*known, *unknown)} == {
-        **dict.fromkeys(known, True),
+    assert {version: is_known(version) for version in (*with_library, *unknown)} == {
+        **dict.fromkeys(with_library, True),
         **dict.fromkeys(unknown, False),
     }

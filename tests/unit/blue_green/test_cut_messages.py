@@ -70,7 +70,7 @@ class _Space:
 
 
 def _flip(monkeypatch: pytest.MonkeyPatch, topic: _Topic) -> None:
-    """Do what comes right before the flag."""
+    """Check a batch as a flip does right before it sets the flag."""
 
     def held(*_: object) -> bool:
         return True

@@ -40,12 +40,12 @@ def topic(
     given: dict[str, Any] = {
         "properties": {},
         "policies": {},
-        "parts": tuple(TopicPartition(part, stats) for part in parts),
+        "parts": tuple(TopicPartition(partition, stats) for partition in parts),
     }
     return TopicInventory(name, partitions, **{**given, **more})
 
 
-def found(blue: NamespaceInventory, green: NamespaceInventory | None) -> dict[str, DifferenceKind]:
+def kinds(blue: NamespaceInventory, green: NamespaceInventory | None) -> dict[str, DifferenceKind]:
     """Return kinds by path, without what all paths begin with."""
     return {
         difference.path.removeprefix(f"namespace {SPACE}: ").removeprefix(f"topic {TOPIC}: "): difference.kind
@@ -99,7 +99,7 @@ def test_equal_namespaces() -> None:
         is_allow_auto_update_schema_with_replicator=True,
         offload_threshold=-1,
     )
-    assert found(blue, green) == {}
+    assert kinds(blue, green) == {}
 
 
 def test_policies() -> None:
@@ -118,7 +118,7 @@ def test_policies() -> None:
         offload_policies={"gcsDriver": False},
         bundles={"numBundles": 8},
     )
-    assert found(blue, green) == {
+    assert kinds(blue, green) == {
         "auth_policies.namespace_auth.other": DIFFERS,
         "latency_stats_sample_rate.green": DIFFERS,
         "offload_policies.managedLedgerOffloadDriver": DIFFERS,
@@ -128,13 +128,13 @@ def test_policies() -> None:
         "properties.only": EXTRA,
         "bundles": DIFFERS,
     }
-    told = {
+    by_name = {
         difference.path.rpartition(": ")[2]: difference
         for difference in differences(blue, green, names=NAMES, release=RELEASE)
     }
-    assert "hush" not in str([*told.values()])
-    assert not told["bundles"].blocks
-    assert told["retention_policies"] == Difference(
+    assert "hush" not in str([*by_name.values()])
+    assert not by_name["bundles"].blocks
+    assert by_name["retention_policies"] == Difference(
         path=f"namespace {SPACE}: retention_policies",
         kind=DIFFERS,
         blue='{"retentionSizeInMB": 1}',
@@ -142,14 +142,14 @@ def test_policies() -> None:
         creatable=True,
     )
     # No call of a broker sets it in a namespace that exists.
-    assert not told["latency_stats_sample_rate.green"].creatable
+    assert not by_name["latency_stats_sample_rate.green"].creatable
 
 
 def test_policies_that_always_have_a_value() -> None:
-    """Where blue leaves such a policy at its default and green does not, green differs: it is nothing extra."""
+    """A policy that green alone has changed from its default is reported as a difference, not as something extra."""
     strict = namespace(encryption_required=True, subscription_auth_mode="Prefix", is_allow_auto_update_schema=False)
     fields = dict.fromkeys(("encryption_required", "subscription_auth_mode", "is_allow_auto_update_schema"), DIFFERS)
-    assert found(namespace(), strict) == found(strict, namespace()) == fields
+    assert kinds(namespace(), strict) == kinds(strict, namespace()) == fields
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ def test_policies_of_green_that_cost_messages(name: str, value: Any, of_topic: s
     """A policy that blue does not have, and by which consumers would miss messages on green, must be removed there."""
     (difference,) = differences(namespace(), namespace(**{name: value}), names=NAMES, release=RELEASE)
     assert (difference.path, difference.blocks) == (f"namespace {SPACE}: {name}", True)
-    assert found(namespace(), namespace(max_producers_per_topic=5)) == {"max_producers_per_topic": EXTRA}
+    assert kinds(namespace(), namespace(max_producers_per_topic=5)) == {"max_producers_per_topic": EXTRA}
     own = namespace(topic(policies={of_topic: value}))
     (difference,) = differences(namespace(topic()), own, names=NAMES, release=RELEASE)
     assert (difference.path, difference.creatable) == (f"topic {TOPIC}: policy {of_topic}", False)
     assert difference.blocks
-    assert found(namespace(), namespace(message_ttl_in_seconds=0)) == {"message_ttl_in_seconds": EXTRA}
+    assert kinds(namespace(), namespace(message_ttl_in_seconds=0)) == {"message_ttl_in_seconds": EXTRA}
 
 
 def test_old_and_new_offload_fields() -> None:
@@ -179,8 +179,8 @@ def test_old_and_new_offload_fields() -> None:
     new = namespace(
         offload_policies={"managedLedgerOffloadThresholdInBytes": 5, "managedLedgerOffloadDeletionLagInMillis": 7}
     )
-    assert found(old, new) == found(new, old) == {}
-    assert found(old, namespace(offload_threshold=6, offload_deletion_lag_ms=7)) == {
+    assert kinds(old, new) == kinds(new, old) == {}
+    assert kinds(old, namespace(offload_threshold=6, offload_deletion_lag_ms=7)) == {
         "offload_policies.managedLedgerOffloadThresholdInBytes": DIFFERS
     }
 
@@ -189,18 +189,18 @@ def test_a_namespace_that_is_not_there() -> None:
     """It is missing with its topics, without what is inside of them; topics that are not stored are not missed."""
     passing = TopicName.parse(f"non-persistent://{SPACE}/p")
     blue = namespace(topic(subscriptions=("s",), properties={"a": "b"}), topic(passing), retention_policies={"x": 1})
-    assert found(blue, None) == {f"namespace {SPACE}": MISSING, f"topic {TOPIC}": MISSING}
+    assert kinds(blue, None) == {f"namespace {SPACE}": MISSING, f"topic {TOPIC}": MISSING}
     assert all(
         difference.creatable and difference.blocks
         for difference in differences(blue, None, names=NAMES, release=RELEASE)
     )
 
 
-def test_what_no_broker_creates() -> None:
+def test_a_partition_without_a_topic_cannot_be_created() -> None:
     """A topic that has the name of a partition of nothing is missing for good."""
     orphan = TopicName.parse(f"{SPACE}/x-partition-0")
-    [found] = differences(namespace(topic(orphan)), namespace(), names=NAMES, release=RELEASE)
-    assert (found.path, found.kind, found.creatable) == (f"topic {orphan}", MISSING, False)
+    [difference] = differences(namespace(topic(orphan)), namespace(), names=NAMES, release=RELEASE)
+    assert (difference.path, difference.kind, difference.creatable) == (f"topic {orphan}", MISSING, False)
 
 
 def test_topics() -> None:
@@ -220,7 +220,7 @@ def test_topics() -> None:
         policies={"replication": ["green"], "maxProducers": 4, "maxConsumers": 5},
         schemas=schemas[:1],
     )
-    assert found(namespace(blue), namespace(green)) == {
+    assert kinds(namespace(blue), namespace(green)) == {
         "property a": DIFFERS,
         "property c": MISSING,
         "property e": EXTRA,
@@ -235,13 +235,17 @@ def test_topics() -> None:
 
 
 def test_schemas_in_another_order() -> None:
-    """The first version that differs is told and nothing behind it, since no call puts it right."""
-    one, two = (Schema(version=0, type="JSON", data=data) for data in "ab")
+    """The first version that differs is reported and no later one, since no call repairs it."""
+    first, second = (Schema(version=0, type="JSON", data=data) for data in "ab")
     later = Schema(version=1, type="JSON", data="c")
-    blue, green = namespace(topic(schemas=(one, later))), namespace(topic(schemas=(two,)))
-    [told] = differences(blue, green, names=NAMES, release=RELEASE)
-    assert (told.path, told.kind, told.creatable) == (f"topic {TOPIC}: schema version 0", DIFFERS, False)
-    assert found(namespace(topic(schemas=(one,))), namespace(topic(schemas=(one, later)))) == {
+    blue, green = namespace(topic(schemas=(first, later))), namespace(topic(schemas=(second,)))
+    [difference] = differences(blue, green, names=NAMES, release=RELEASE)
+    assert (difference.path, difference.kind, difference.creatable) == (
+        f"topic {TOPIC}: schema version 0",
+        DIFFERS,
+        False,
+    )
+    assert kinds(namespace(topic(schemas=(first,))), namespace(topic(schemas=(first, later)))) == {
         "schema version 1": EXTRA
     }
 
@@ -251,46 +255,58 @@ def test_a_topic_that_has_moved() -> None:
     moved = topic(
         properties=None, policies=None, parts=(TopicPartition(TOPIC, None, "already migrated", migrated=True),)
     )
-    assert found(namespace(moved), namespace(topic(subscriptions=("s",), properties={"a": "b"}))) == {}
+    assert kinds(namespace(moved), namespace(topic(subscriptions=("s",), properties={"a": "b"}))) == {}
 
 
 def test_green_is_not_empty() -> None:
     """Messages on green block, whatever else is equal; so does a topic that green cannot load."""
     stats = TopicStats(storage_size=9, subscriptions={"s": SubscriptionStats(msg_backlog=4)})
     green = namespace(topic(parts=(TopicPartition(TOPIC, stats),)))
-    [told] = differences(namespace(topic(subscriptions=("s",))), green, names=NAMES, release=RELEASE)
-    assert (told.kind, told.green, told.blocks) == (DifferenceKind.GREEN_HAS_MESSAGES, "backlogs: s 4", True)
-    [told] = differences(
+    [difference] = differences(namespace(topic(subscriptions=("s",))), green, names=NAMES, release=RELEASE)
+    assert (difference.kind, difference.green, difference.blocks) == (
+        DifferenceKind.GREEN_HAS_MESSAGES,
+        "backlogs: s 4",
+        True,
+    )
+    [difference] = differences(
         namespace(topic()),
         namespace(topic(parts=(TopicPartition(TOPIC, None, "no offloader"),))),
         names=NAMES,
         release=RELEASE,
     )
-    assert (told.kind, told.green) == (DIFFERS, "cannot be loaded: no offloader")
+    assert (difference.kind, difference.green) == (DIFFERS, "cannot be loaded: no offloader")
 
 
 def test_partitions() -> None:
     """Fewer partitions can be added to, more cannot be taken away; partitions that were not created are."""
     two, three = topic(partitions=2), topic(partitions=3)
     for blue, green, creatable in ((three, two, True), (two, three, False), (three, topic(), False)):
-        [told] = differences(namespace(blue), namespace(green), names=NAMES, release=RELEASE)
-        assert (told.path, told.kind, told.creatable) == (f"topic {TOPIC}: partitions", DIFFERS, creatable)
+        [difference] = differences(namespace(blue), namespace(green), names=NAMES, release=RELEASE)
+        assert (difference.path, difference.kind, difference.creatable) == (
+            f"topic {TOPIC}: partitions",
+            DIFFERS,
+            creatable,
+        )
     lacking = topic(partitions=3, parts=three.parts[:1])
-    [told] = differences(namespace(three), namespace(lacking), names=NAMES, release=RELEASE)
-    assert (told.path, told.kind, told.blue) == (f"topic {TOPIC}: partitions of 3", MISSING, "2 not created")
+    [difference] = differences(namespace(three), namespace(lacking), names=NAMES, release=RELEASE)
+    assert (difference.path, difference.kind, difference.blue) == (
+        f"topic {TOPIC}: partitions of 3",
+        MISSING,
+        "2 not created",
+    )
 
 
 def test_tenants() -> None:
     """A tenant keeps what only green gave it, and lacks what blue gave it until that is aligned."""
     blue = Tenant(admin_roles=("a", "b"), allowed_clusters=("blue", "west"))
     green = Tenant(admin_roles=("a", "c"), allowed_clusters=("green", "west", "east"))
-    [told] = tenant_differences("acme", blue, None, names=NAMES)
-    assert (told.path, told.kind) == ("tenant acme", MISSING)
-    told = {
+    [difference] = tenant_differences("acme", blue, None, names=NAMES)
+    assert (difference.path, difference.kind) == ("tenant acme", MISSING)
+    kind_by_path = {
         tenant_difference.path: tenant_difference.kind
         for tenant_difference in tenant_differences("acme", blue, green, names=NAMES)
     }
-    assert told == {"tenant acme: adminRoles": DIFFERS, "tenant acme: allowedClusters": EXTRA}
+    assert kind_by_path == {"tenant acme: adminRoles": DIFFERS, "tenant acme: allowedClusters": EXTRA}
 
 
 def test_system_topics() -> None:
@@ -310,16 +326,22 @@ def test_defaults_of_brokers() -> None:
     """Defaults that differ are reported, and are harmless unless green takes smaller messages."""
     blue = {"maxMessageSize": "10", "subscriptionTypesEnabled": "[Shared, Failover]", "loadBalancerEnabled": "true"}
     green = {"maxMessageSize": "5", "subscriptionTypesEnabled": "[Failover, Shared]", "loadBalancerEnabled": "false"}
-    [told] = broker_differences(blue, green)
-    assert (told.path, told.blocks) == ("brokers: maxMessageSize", True)
-    [told] = broker_differences({"defaultRetentionTimeInMinutes": "5"}, {"defaultRetentionTimeInMinutes": "0"})
-    assert (told.blue, told.green, told.blocks, is_default(told)) == ("5", "0", False, True)
-    assert not are_defaults(told, parse_release("4.0.8"), parse_release("5.0.1"))
-    [told] = broker_differences({"defaultNumberOfNamespaceBundles": "4"}, {"defaultNumberOfNamespaceBundles": "32"})
-    assert are_defaults(told, parse_release("4.0.8"), parse_release("5.0.1"))
-    assert not are_defaults(told, parse_release("5.0.1"), parse_release("5.0.1"))
-    [told] = broker_differences({"loadManagerClassName": "a"}, {"loadManagerClassName": "b"})
-    assert (told.path, told.blocks, is_default(told)) == ("brokers: loadManagerClassName", False, False)
+    [difference] = broker_differences(blue, green)
+    assert (difference.path, difference.blocks) == ("brokers: maxMessageSize", True)
+    [difference] = broker_differences({"defaultRetentionTimeInMinutes": "5"}, {"defaultRetentionTimeInMinutes": "0"})
+    assert (difference.blue, difference.green, difference.blocks, is_default(difference)) == ("5", "0", False, True)
+    assert not are_defaults(difference, parse_release("4.0.8"), parse_release("5.0.1"))
+    [difference] = broker_differences(
+        {"defaultNumberOfNamespaceBundles": "4"}, {"defaultNumberOfNamespaceBundles": "32"}
+    )
+    assert are_defaults(difference, parse_release("4.0.8"), parse_release("5.0.1"))
+    assert not are_defaults(difference, parse_release("5.0.1"), parse_release("5.0.1"))
+    [difference] = broker_differences({"loadManagerClassName": "a"}, {"loadManagerClassName": "b"})
+    assert (difference.path, difference.blocks, is_default(difference)) == (
+        "brokers: loadManagerClassName",
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize(

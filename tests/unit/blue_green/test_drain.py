@@ -1,4 +1,4 @@
-"""What the watch of a batch tells of consumers that stay."""
+"""Reports of the watch of a batch about consumers that stay on blue."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ _ARRIVED = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(),
 _BOTH = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(), Client()))})
 
 
-def test_a_broker_that_hangs_is_told() -> None:
+def test_a_broker_that_hangs_is_reported() -> None:
     """Consumers that read all, and are not sent away, are waited for; after a minute the cure is named."""
     assert why_attached("s", 1) == "subscription s has 0 messages left, and its consumers are not redirected"
     assert why_attached("s", CLIENTS_WITHIN).endswith("for 60 s. Its broker may hang: restart that broker")
 
 
-def test_consumers_that_left_their_backlog_are_told() -> None:
-    """Where a subscription had consumers before the flip, the cure is named."""
+def test_consumers_that_left_their_backlog_are_reported() -> None:
+    """The cure is named if a subscription had consumers before the flip."""
     idle = "subscription s has 7,000 messages left, and no consumer"
     assert why_unread("s", 7000, 0, "prod") == idle
     assert why_unread("s", 7000, 2, "prod") == f"{idle}; it had 2: restart them, with the address of prod"
@@ -128,7 +128,7 @@ def _draining(monkeypatch: pytest.MonkeyPatch, green: list[TopicStats], consumer
         # Its consumers have come, and read or even ended it.
         ([_waiting(5), _CAME, _waiting(3), _ARRIVED], {"s": 1}, ""),
         ([_WAITING, _ARRIVED, TopicStats(), _BOTH], {"s": 2}, ""),
-        # Nobody used it on blue.
+        # No client used it on blue.
         ([TopicStats()], {"s": 0}, ""),
     ],
 )
@@ -138,8 +138,8 @@ def test_messages_that_green_gives_up(
     """Messages that green gives up before their consumers come are lost to these, so their namespace has not moved."""
     task = _draining(monkeypatch, green, consumers)
     guard = _Guard()
-    found = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
-    assert [item.reason for item in found.abandoned] == ([f"g {lost} before its consumers connected"] if lost else [])
+    drained = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
+    assert [item.reason for item in drained.abandoned] == ([f"g {lost} before its consumers connected"] if lost else [])
     assert guard.stages == ([] if lost else [Stage.MOVED])
 
 
@@ -153,6 +153,6 @@ def test_consumers_have_their_time_after_blue_is_empty(monkeypatch: pytest.Monke
         return [UndrainedTopic(TopicState(TopicName.parse(_TOPIC), None), "it is read")] if reading else []
 
     monkeypatch.setattr(DrainWatch, "check", check)
-    found = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
-    assert found.seconds > drain.CLIENTS_WITHIN
-    assert (found.missing, found.abandoned, guard.stages) == ((), (), [Stage.MOVED])
+    drained = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
+    assert drained.seconds > drain.CLIENTS_WITHIN
+    assert (drained.missing, drained.abandoned, guard.stages) == ((), (), [Stage.MOVED])

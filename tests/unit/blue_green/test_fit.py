@@ -1,4 +1,4 @@
-"""What green would refuse of what is in use, and where namespaces are served; both clusters are doubles here."""
+"""Features in use that green would refuse, and brokers that serve namespaces; both clusters are doubles here."""
 
 from __future__ import annotations
 

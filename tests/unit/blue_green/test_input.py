@@ -26,7 +26,7 @@ def read(**fields: object) -> BlueGreenInput:
     ],
 )
 def test_refused(fields: dict[str, object], why: str) -> None:
-    """What would end badly for a reason that the input shows by itself."""
+    """An input that must fail for a reason that it shows by itself is refused at once."""
     with pytest.raises(ValidationError, match=why):
         read(**fields)
 

@@ -55,10 +55,10 @@ def _is_part(value: ast.expr) -> bool:
 
 
 @pytest.mark.parametrize("file", _FILES, ids=lambda file: file.stem)
-def test_what_removes_something_never_arrives_late(file: Path) -> None:
+def test_a_request_that_removes_something_never_arrives_late(file: Path) -> None:
     """Each request that removes something is the `change` of `change_or_never`, which does not send it late."""
-    found = list(_removals(ast.parse(file.read_text())))
-    assert [f"{file.name}:{line}: {name}" for line, name, safe in found if not safe] == []
+    removals = list(_removals(ast.parse(file.read_text())))
+    assert [f"{file.name}:{line}: {name}" for line, name, safe in removals if not safe] == []
 
 
 def test_removals_are_found() -> None:

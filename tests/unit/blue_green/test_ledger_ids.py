@@ -19,7 +19,7 @@ from clients.bookkeeper.idgen import generator_state
         (7, {"HOB-0000000003": 0x7FFF_FFFF}, 4 << 32),
     ],
 )
-def test_generator_stands(short: int, highs: dict[str, int] | None, next_id: int) -> None:
+def test_next_id_of_the_generator(short: int, highs: dict[str, int] | None, next_id: int) -> None:
     """The next id comes from the highest of the upper halves, and from the one after it where that is used up."""
     names = None if highs is None else list(highs)
     assert generator_state(short, names, lambda name: (highs or {})[name]).next_id == next_id
@@ -36,7 +36,7 @@ def test_generator_stands(short: int, highs: dict[str, int] | None, next_id: int
     ],
 )
 def test_libraries_of_cpp(version: str, expected: bool) -> None:
-    """Clients that remember what they acknowledged cumulatively are told by what they say of themselves."""
+    """Clients that remember their cumulative acknowledgements are identified by the version that they report."""
     assert is_of_cpp(version) is expected
 
 

@@ -1,4 +1,4 @@
-"""What of a topic that was ended is still needed, by what the metadata store has of it."""
+"""Terminated topics whose ledgers are still needed, according to the metadata store."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_batch_that_is_refused_deletes_nothing_of_green(monkeypatch: pytest.Mo
 
 
 def test_a_batch_is_asked_again_before_anything_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came into use after PRECHECK is refused before green gets anything; what has moved is not asked about."""
+    """A use that began after PRECHECK is refused before green gets anything; moved namespaces are not checked."""
     asked: list[str] = []
 
     class RefusedError(Exception):

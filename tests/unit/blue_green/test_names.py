@@ -40,7 +40,7 @@ def task(release: str = "5.0.1", scalable: tuple[str, ...] = ()) -> BlueGreenTas
 
 
 def test_patterns_that_fit_nothing() -> None:
-    """With a slip in `exclude`, what must stay would move; one in `namespaces` leaves something behind."""
+    """A typing error in `exclude` would move a namespace that must stay; in `namespaces` it would leave one on blue."""
     input = BlueGreenInput.model_validate(
         {
             "cluster": "b",
@@ -73,12 +73,12 @@ def test_patterns_that_fit_nothing() -> None:
     ],
 )
 def test_namespaces_of_brokers(name: str, expected: bool) -> None:
-    """All others count as left behind, and keep the flag of the whole cluster from being set."""
+    """Only namespaces of brokers may stay on blue; any other keeps the flag of the whole cluster from being set."""
     assert is_of_brokers(name) is expected
 
 
 def test_what_the_flag_of_the_cluster_would_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A namespace without a flag is left behind, whatever topics it has, and whether or not it was selected."""
+    """A namespace without a flag stays on blue, whatever topics it has, and whether or not it was selected."""
     names = ["public/default", "public/functions", "pulsar/app", "pulsar/system", "shop/orders", "shop/prop/old"]
 
     def of_tenant(tenant: str) -> list[str]:
@@ -91,11 +91,11 @@ def test_what_the_flag_of_the_cluster_would_end(monkeypatch: pytest.MonkeyPatch)
     blue = SimpleNamespace(
         tenants=SimpleNamespace(names=lambda: ["public", "pulsar", "shop"]), namespaces=SimpleNamespace(names=of_tenant)
     )
-    moved, left = cluster.split_namespaces(
+    moved, remaining = cluster.split_namespaces(
         cast("BlueGreenTask", SimpleNamespace(blue=blue)), cast("CasStore", SimpleNamespace())
     )
     assert moved == ["shop/orders"]
-    assert left == ["public/default", "public/functions", "pulsar/app", "shop/prop/old"]
+    assert remaining == ["public/default", "public/functions", "pulsar/app", "shop/prop/old"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where copied entries stand, and what cursors have acknowledged of them."""
+"""Positions of copied entries, and the entries among them that cursors have acknowledged."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_map_finds_every_entry(blue_lengths: list[int], green_lengths: list[int]
 
 
 def test_order_is_kept() -> None:
-    """An entry that is not behind the last one, on one of both sides, is no part of a copy."""
+    """An entry that does not come after the last one, on either side, cannot be part of a copy."""
     positions = PositionMap([Run(EntryPosition(1, 0), EntryPosition(5, 0), 3)])
     for blue, green in (
         (EntryPosition(1, 2), EntryPosition(5, 3)),
@@ -57,8 +57,8 @@ def test_order_is_kept() -> None:
 
 
 @given(LEDGERS, st.integers(0, 40))
-def test_places_after(lengths: list[int], number: int) -> None:
-    """The places behind one are those that come after it, and they are counted without being listed."""
+def test_entries_after_a_position(lengths: list[int], number: int) -> None:
+    """Entries after a position are counted without being listed."""
     ledgers = [LedgerLength(number, length) for number, length in enumerate(lengths)]
     places = list(positions_after(ledgers, EARLIEST))
     after = places[min(number, len(places) - 1)]

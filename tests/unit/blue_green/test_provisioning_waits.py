@@ -1,4 +1,4 @@
-"""What the provisioning of a namespace waits for is shown, and ends with its activity."""
+"""Waits of the provisioning of a namespace are shown, and end with its activity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Paused(ActivityContext):
         self.reasons: list[tuple[WaitKind, str]] = []
 
     def pause(self, seconds: float) -> None:
-        """See `ActivityContext.pause`."""
+        """Skip the pause; see `ActivityContext.pause`."""
         del seconds
         waiting = self.report().waiting
         assert waiting is not None
@@ -56,7 +56,7 @@ def refuse(green: FencedAdmin) -> None:
 
 
 def differ(monkeypatch: pytest.MonkeyPatch, *rounds: list[Delta]) -> None:
-    """Let each reading of both sides find these differences."""
+    """Make each read of both sides return the differences of the next round."""
     readings = iter(rounds)
 
     def read(*_args: object, **_options: object) -> list[Delta]:

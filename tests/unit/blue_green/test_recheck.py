@@ -1,4 +1,4 @@
-"""What PRECHECK asked of a namespace is asked again before its batch moves; blue's namespace is a double here."""
+"""The checks that PRECHECK made of a namespace are repeated before its batch moves; blue's namespace is a double."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def test_what_came_into_use_after_the_precheck(
     monkeypatch: pytest.MonkeyPatch, inventory: NamespaceInventory, code: str
 ) -> None:
     """Days after PRECHECK a batch is refused for what PRECHECK would have refused, unless it is accepted."""
-    found = inventory
+    current = inventory
 
     def read(*_: object) -> NamespaceInventory:
-        return found
+        return current
 
     monkeypatch.setattr(readiness, "read_namespace", read)
     with pytest.raises(ApplicationError, match=rf"since PRECHECK the cluster has changed: \[{code}\]"):
         recheck_namespaces(task(), guards())
-    found = namespace(topic(READY), replication_clusters=["b"])
+    current = namespace(topic(READY), replication_clusters=["b"])
     recheck_namespaces(task(), guards())
 
 

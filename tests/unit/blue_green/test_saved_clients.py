@@ -1,4 +1,4 @@
-"""Who used the topics of a namespace, as it is kept in blue's metadata store."""
+"""Clients of the topics of a namespace, as they are saved in blue's metadata store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NUMBERS = random.Random(7)
 
 
 class _Guard:
-    """The right to change a namespace, which nobody has taken over."""
+    """The right to change a namespace, which no other attempt has taken over."""
 
     namespace = _NAMESPACE
 
     def require(self) -> None:
-        """Somebody else may be in charge since."""
+        """Accept this attempt."""
 
 
 class _DiedError(Exception):
@@ -51,12 +51,12 @@ def _clients(count: int) -> dict[TopicName, TopicClients]:
 
 
 def _named(clients: dict[TopicName, TopicClients]) -> dict[str, TopicClients]:
-    return {str(topic): one for topic, one in clients.items()}
+    return {str(topic): topic_clients for topic, topic_clients in clients.items()}
 
 
 @pytest.mark.parametrize("counts", [(2, 40, 1), (40, 41, 42)])
 def test_a_list_is_replaced_at_once(counts: tuple[int, ...]) -> None:
-    """Whichever write a worker dies at, the list is the one of before or the new one, also where it has many parts."""
+    """If a worker dies at any write, the stored list is the old one or the new one, even if it spans several nodes."""
     store = MemoryStore()
     before: dict[str, TopicClients] = {}
     for count in counts:
@@ -86,7 +86,7 @@ def test_a_list_is_replaced_at_once(counts: tuple[int, ...]) -> None:
 
 
 def test_a_late_attempt_changes_nothing() -> None:
-    """What another attempt has written since is neither replaced nor deleted, although the fence had let it pass."""
+    """A late attempt that passed the fence neither replaces nor deletes what a newer attempt has written."""
     store = MemoryStore()
     old, new = _clients(1), _clients(2)
     save_clients(store, GUARD, old)
@@ -108,10 +108,10 @@ def test_a_late_attempt_changes_nothing() -> None:
 def test_a_list_of_an_earlier_version() -> None:
     """A list that an earlier version of this product wrote is read, and replaced."""
     store, clients = MemoryStore(), _clients(3)
-    plain = {name: one.model_dump(exclude_defaults=True) for name, one in _named(clients).items()}
+    plain = {name: topic_clients.model_dump(exclude_defaults=True) for name, topic_clients in _named(clients).items()}
     packed = zlib.compress(json.dumps(plain).encode())
-    for number, part in enumerate([packed[:50], packed[50:], b""]):
-        store.create(clients_record(_NAMESPACE, str(number)), part)
+    for number, chunk in enumerate([packed[:50], packed[50:], b""]):
+        store.create(clients_record(_NAMESPACE, str(number)), chunk)
     assert saved_clients(store, _NAMESPACE) == _named(clients)
     save_clients(store, GUARD, _clients(0))
     assert saved_clients(store, _NAMESPACE) == {}

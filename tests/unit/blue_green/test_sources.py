@@ -1,4 +1,4 @@
-"""Which entries of blue are copied; where they come from is a double here."""
+"""Selection of the entries of blue that are copied; their source is a double here."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_entries_that_a_broker_keeps_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_whole_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is confirmed comes, in order, across ledgers."""
+    """Every confirmed entry comes, in order, across ledgers."""
     places = [EntryPosition(4, 0), EntryPosition(4, 1), EntryPosition(6, 0)]
     given = _given(monkeypatch, *((place, PLAIN) for place in places))
     assert [place for place, _ in given.entries(EARLIEST)] == places

@@ -1,4 +1,4 @@
-"""Where brokers keep tenants, policies and all other metadata, by their own settings; both clusters are doubles."""
+"""Stores in which brokers keep their metadata, by their own settings; both clusters are doubles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLUE, GREEN = "zk:blue:2181/b", "zk:green:2181/g"
 THIRD = "zk:global:2181/both"
 
 
-def found(blue: dict[str, str], green: dict[str, str]) -> list[str]:
+def blocker_codes(blue: dict[str, str], green: dict[str, str]) -> list[str]:
     """Return the codes of blockers where the brokers of both clusters have these settings."""
 
     def brokers(settings: dict[str, str]) -> list[tuple[str, SimpleNamespace]]:
@@ -35,28 +35,28 @@ def found(blue: dict[str, str], green: dict[str, str]) -> list[str]:
 
 def test_configuration_in_the_metadata_store() -> None:
     """Brokers that name no configuration store, or the metadata store again, are as they should be."""
-    assert found({}, {}) == []
-    assert found({"configurationMetadataStoreUrl": BLUE}, {"configurationStoreServers": "green:2181/g"}) == []
-    assert found({"configurationMetadataStoreUrl": "zk:blue/b"}, {"configurationMetadataStoreUrl": ""}) == []
+    assert blocker_codes({}, {}) == []
+    assert blocker_codes({"configurationMetadataStoreUrl": BLUE}, {"configurationStoreServers": "green:2181/g"}) == []
+    assert blocker_codes({"configurationMetadataStoreUrl": "zk:blue/b"}, {"configurationMetadataStoreUrl": ""}) == []
     # As the Helm chart sets it.
     old = {"metadataStoreUrl": "", "zookeeperServers": "zk-0:2181,zk-1:2181", "configurationStoreServers": "zk-0:2181"}
-    assert found(old, {}) == []
+    assert blocker_codes(old, {}) == []
     local = "rocksdb:///data"
-    assert found({"metadataStoreUrl": local, "configurationMetadataStoreUrl": local}, {}) == []
+    assert blocker_codes({"metadataStoreUrl": local, "configurationMetadataStoreUrl": local}, {}) == []
 
 
 @pytest.mark.parametrize("other", ["zk:blue:2181/other", "blue/conf", "zk:elsewhere:2181/b", "rocksdb:///data"])
 def test_separate_configuration_stores(other: str) -> None:
     """Policies that are not in the metadata store cannot be held by compare-and-set there."""
-    assert found({"configurationMetadataStoreUrl": other}, {}) == ["BLUE_CONFIGURATION_STORE"]
-    assert found({}, {"globalZookeeperServers": other.replace("/b", "/g")}) == ["GREEN_CONFIGURATION_STORE"]
+    assert blocker_codes({"configurationMetadataStoreUrl": other}, {}) == ["BLUE_CONFIGURATION_STORE"]
+    assert blocker_codes({}, {"globalZookeeperServers": other.replace("/b", "/g")}) == ["GREEN_CONFIGURATION_STORE"]
 
 
 def test_one_configuration_store_for_both() -> None:
     """Each namespace exists once for both clusters, so nothing of it may be changed for one of them."""
     settings = {"configurationMetadataStoreUrl": THIRD}
-    assert found(settings, settings) == ["SHARED_CONFIGURATION_STORE"]
-    assert found({"configurationMetadataStoreUrl": GREEN}, {}) == ["BLUE_CONFIGURATION_STORE"]
+    assert blocker_codes(settings, settings) == ["SHARED_CONFIGURATION_STORE"]
+    assert blocker_codes({"configurationMetadataStoreUrl": GREEN}, {}) == ["BLUE_CONFIGURATION_STORE"]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,6 @@ def test_metadata_stores_of_brokers(url: str, codes: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["rocksdb:///data", "ZK:zk-1:2181/pulsar", "etcd:http://h", "memory:local", ""])
 def test_addresses_of_other_stores(text: str) -> None:
-    """What is not ZooKeeper or Oxia is refused."""
+    """An address of a store other than ZooKeeper and Oxia is refused."""
     with pytest.raises(ValueError, match=r"address|store"):
         parse_broker_setting(text)

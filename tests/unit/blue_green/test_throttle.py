@@ -49,9 +49,9 @@ def test_messages_that_bookies_have_not_confirmed(looks: int, *, quiet: bool) ->
         input=SimpleNamespace(quiesce_timeout=seconds),
     )
     guard = cast("NamespaceGuard", object())
-    found = wait_until_quiet(cast("BlueGreenTask", task), {guard: [topic]}, time.monotonic())
+    waited = wait_until_quiet(cast("BlueGreenTask", task), {guard: [topic]}, time.monotonic())
     cause = f"{topic} (bookies have not confirmed its last messages: check their disks)"
-    assert found.busy == (() if quiet else (cause,))
+    assert waited.busy == (() if quiet else (cause,))
     assert not quiet or topics.looks == -1
 
 
@@ -94,7 +94,7 @@ def test_a_round_of_producers_that_sent_nothing_lately() -> None:
     assert bytes_per_round(stats, InternalStats(), 15.0) == 0.0
 
 
-def test_a_round_of_a_producer_that_seldom_sends() -> None:
+def test_a_round_of_a_producer_that_rarely_sends() -> None:
     """It counts as one that sends once."""
-    seldom = Client(msg_rate_in=0.01, msg_throughput_in=1.0)
-    assert bytes_per_round(TopicStats(publishers=(seldom,)), InternalStats(), 15.0) == 100.0
+    rare = Client(msg_rate_in=0.01, msg_throughput_in=1.0)
+    assert bytes_per_round(TopicStats(publishers=(rare,)), InternalStats(), 15.0) == 100.0

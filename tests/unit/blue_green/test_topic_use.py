@@ -1,4 +1,4 @@
-"""What a topic is used for decides whether it is flipped; both clusters are doubles here."""
+"""The use of a topic decides whether it is flipped; both clusters are doubles here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOPIC = TopicName.parse(f"{SPACE}/t")
 DOWN = TopicStats(replication={"west": ReplicationStats(replication_backlog=7)})
 IDLE = TopicStats(replication={"west": ReplicationStats()})
 USED = TopicStats(replication={"west": ReplicationStats()}, publishers=(Client(),))
-BEHIND = TopicStats(replication={"west": ReplicationStats(connected=True, replication_backlog=7)})
+LAGGING = TopicStats(replication={"west": ReplicationStats(connected=True, replication_backlog=7)})
 READY = TopicStats(replication={"west": ReplicationStats(connected=True)})
 CHUNKED = TopicStats(msg_chunk_published=True)
 IN_TRANSACTIONS = TopicStats(ongoing_txn_count=1, committed_txn_count=2)
@@ -35,13 +35,13 @@ IN_USE = TopicStats(subscriptions={"s": SubscriptionStats()})
 OLD = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(address="/h:1", client_version="2.10.2"),))})
 
 
-def task(*looks: TopicStats, **fields: object) -> BlueGreenTask:
-    """Two clusters; blue has one topic, which is like this when it is looked at, and then stays as in the last look."""
-    found: Iterator[TopicStats] = iter(looks)
-    last = looks[-1:] or (TopicStats(),)
+def task(*reads: TopicStats, **fields: object) -> BlueGreenTask:
+    """Return a task on two clusters; reads of blue's only topic return these stats in turn, then the last of them."""
+    readings: Iterator[TopicStats] = iter(reads)
+    last = reads[-1:] or (TopicStats(),)
 
     def stats(_: TopicName) -> TopicStats:
-        return next(found, last[0])
+        return next(readings, last[0])
 
     def each(items: Iterable[Any], work: Any) -> list[Any]:
         return [work(item) for item in items]
@@ -68,7 +68,7 @@ def task(*looks: TopicStats, **fields: object) -> BlueGreenTask:
 
 
 def guards() -> list[NamespaceGuard]:
-    """That of the namespace."""
+    """Return the guard of the namespace."""
     return [cast("NamespaceGuard", SimpleNamespace(namespace=SPACE))]
 
 
@@ -111,7 +111,7 @@ def head(producer: str, chunk: int = 0, chunks: int = 1, minutes_ago: float = 0)
         ([head("a"), head("a", 0, 2)], False),
         ([head("gone", 0, 2), head("a"), head("b")], False),
         ([head("a", 0, 2, minutes_ago=90)], False),
-        # More entries of another producer than are read: unknown if somebody sends in chunks.
+        # More entries of another producer than are read: unknown whether its producers send in chunks.
         ([*[head("b")] * 40, head("a", 0, 2)], False),
         ([*[head("b", 1, 2)] * 40, head("a", 0, 2)], True),
         ([*[head("b", 1, 2)] * 20, head("a")], False),
@@ -126,8 +126,8 @@ def test_messages_of_which_a_part_is_stored(heads: list[EntryHead], *, cut: bool
 def test_replicators_are_waited_for() -> None:
     """They connect after a topic was loaded, and get to the end while writes are held back."""
     await_movable(task(DOWN, READY), guards(), drained=False)
-    await_movable(task(BEHIND), guards(), drained=False)
-    await_movable(task(DOWN, BEHIND, READY), guards(), drained=True)
+    await_movable(task(LAGGING), guards(), drained=False)
+    await_movable(task(DOWN, LAGGING, READY), guards(), drained=True)
     # Nothing is left, and nothing will come.
     await_movable(task(IDLE), guards(), drained=False)
     await_movable(task(USED), guards(), drained=True)
@@ -139,7 +139,7 @@ def test_replicators_are_waited_for() -> None:
         (DOWN, False, "west is not connected"),
         (USED, False, "west is not connected"),
         (DOWN, True, "7 messages are not in west yet"),
-        (BEHIND, True, "7 messages are not in west yet"),
+        (LAGGING, True, "7 messages are not in west yet"),
     ],
 )
 def test_replicators_that_are_not_ready(stats: TopicStats, *, drained: bool, why: str) -> None:
@@ -163,14 +163,14 @@ def test_blockers_of_use() -> None:
 def test_a_backlog_of_replication_is_a_warning() -> None:
     """It may be gone when the batch is flipped, and is looked at again there."""
     use, findings = TopicUse(), Findings()
-    use.add(task(), namespace(topic(BEHIND)))
+    use.add(task(), namespace(topic(LAGGING)))
     use.judge(task(), findings)
     assert findings.blockers == []
     assert f"{TOPIC} (7 messages for west)" in findings.warnings[0]
 
 
 def test_topics_of_transactions() -> None:
-    """Those that brokers keep of them are told from those of clients, and from other topics of brokers."""
+    """Topics with brokers' transactions are distinguished from clients' topics, and from brokers' other topics."""
     names = [
         "__transaction_buffer_snapshot",
         "__transaction_buffer_snapshot-partition-0",

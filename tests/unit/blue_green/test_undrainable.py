@@ -174,11 +174,11 @@ def test_a_topic_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -
     held = _HeldBack()
     with pytest.raises(NotTerminated):
         drain.drain(_unended(monkeypatch, held, minutes=30))
-    found = drain.drain(_unended(monkeypatch, held, minutes=61))
-    (left,) = found.remaining
-    assert left.path == str(_TOPIC)
-    assert left.reason.startswith("it is not terminated, and writes to it stay held back")
-    assert "Restart its broker, and start the migration again: 1 topics are not terminated" in left.reason
+    drained = drain.drain(_unended(monkeypatch, held, minutes=61))
+    (topic,) = drained.remaining
+    assert topic.path == str(_TOPIC)
+    assert topic.reason.startswith("it is not terminated, and writes to it stay held back")
+    assert "Restart its broker, and start the migration again: 1 topics are not terminated" in topic.reason
     assert held.record.stage is Stage.FLIPPED
 
 
@@ -193,7 +193,7 @@ def test_a_rollback_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_writes_wait_while_a_flag_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topics are loaded again, with the flag off, only after writes were held back, whoever has set the flag."""
+    """Topics are loaded again, with the flag off, only after writes were held back, whatever had set the flag."""
     steps: list[str] = []
 
     def note(name: str) -> Callable[..., None]:

@@ -14,23 +14,27 @@ LOST = DifferenceKind.UNSUPPORTED
 KEYS = {"allowed_topic_property_keys_for_metrics": ["team"]}
 
 
-def told(blue: NamespaceInventory, release: str, green: NamespaceInventory | None = None) -> list[Difference]:
-    """Return differences but for those of what is missing."""
-    found = differences(blue, green or namespace(topic()), names=NAMES, release=parse_release(release))
-    return [one for one in found if one.kind is not DifferenceKind.MISSING]
+def reported(blue: NamespaceInventory, release: str, green: NamespaceInventory | None = None) -> list[Difference]:
+    """Return the differences, except for missing things."""
+    all_differences = differences(blue, green or namespace(topic()), names=NAMES, release=parse_release(release))
+    return [difference for difference in all_differences if difference.kind is not DifferenceKind.MISSING]
 
 
-def test_what_brokers_compute_is_no_policy() -> None:
+def test_a_value_that_brokers_compute_is_not_a_policy() -> None:
     """The cluster that may delete a namespace is computed by brokers of 4.0 alone, and never compared."""
     blue = namespace(topic(), clusterThatCanDeleteNamespace="blue")
-    assert told(blue, "5.0.1") == told(blue, "4.0.8", namespace(topic(), clusterThatCanDeleteNamespace="green")) == []
+    assert (
+        reported(blue, "5.0.1")
+        == reported(blue, "4.0.8", namespace(topic(), clusterThatCanDeleteNamespace="green"))
+        == []
+    )
 
 
 @pytest.mark.parametrize("release", ["4.2.4", "5.0.1"])
 def test_policies_that_green_knows_are_compared(release: str) -> None:
-    """Where green's release has a policy that not every release has, it differs as any other."""
-    [one] = told(namespace(topic(), **KEYS), release)
-    assert (one.kind, one.green, one.blocks) == (DifferenceKind.DIFFERS, "not set", True)
+    """A policy that only some releases have is compared like any other, if green's release has it."""
+    [difference] = reported(namespace(topic(), **KEYS), release)
+    assert (difference.kind, difference.green, difference.blocks) == (DifferenceKind.DIFFERS, "not set", True)
 
 
 def test_policies_that_green_does_not_know() -> None:
@@ -40,24 +44,24 @@ def test_policies_that_green_does_not_know() -> None:
         **KEYS,
         is_allow_auto_update_schema_with_replicator=False,
     )
-    assert [(one.path, one.kind, one.blue, one.blocks) for one in told(blue, "4.0.8")] == [
+    assert [(each.path, each.kind, each.blue, each.blocks) for each in reported(blue, "4.0.8")] == [
         (f"namespace {SPACE}: allowed_topic_property_keys_for_metrics", LOST, '["team"]', False),
         (f"namespace {SPACE}: is_allow_auto_update_schema_with_replicator", LOST, "false", True),
         (f"topic {TOPIC}: policy global/subscriptionExpirationTime", LOST, "6", True),
         (f"topic {TOPIC}: policy subscriptionExpirationTime", LOST, "5", True),
     ]
-    assert str(told(namespace(topic(), **KEYS), "4.0.8")[0]) == (
+    assert str(reported(namespace(topic(), **KEYS), "4.0.8")[0]) == (
         f"namespace {SPACE}: allowed_topic_property_keys_for_metrics unsupported "
         '(blue: ["team"], green: its release 4.0.8 does not have it)'
     )
 
 
-def test_policies_that_say_nothing_are_lost_silently() -> None:
-    """What is not set, or set to what holds without it, is equal."""
+def test_policies_without_effect_are_not_reported() -> None:
+    """A policy that is not set, or is set to its default, is not reported as lost."""
     blue = namespace(
         topic(),
         allowed_topic_property_keys_for_metrics=[],
         is_allow_auto_update_schema_with_replicator=True,
         scalableTopicAutoScalePolicy=None,
     )
-    assert told(blue, "4.0.8") == []
+    assert reported(blue, "4.0.8") == []

@@ -8,7 +8,7 @@ from itertools import repeat
 from activities.metadata_store.background_tasks import BackgroundTasks
 from clients.errors import StoreConflict, StoreUnreachable
 
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 
 
 def test_a_store_that_cannot_be_reached_is_asked_again() -> None:
@@ -25,24 +25,24 @@ def test_a_store_that_cannot_be_reached_is_asked_again() -> None:
         return answer
 
     BackgroundTasks().schedule("work", repeat(0.01), work)
-    assert done.wait(_PATIENCE)
+    assert done.wait(_TIMEOUT)
     assert answers == []
 
 
 def test_work_of_one_name_is_scheduled_once_and_can_be_cancelled() -> None:
-    """The first schedule stands; when it is cancelled, nothing of it is done, and the name is free."""
+    """A second schedule of the same name is ignored; a cancelled one does nothing, and its name is free again."""
     tasks, ran = BackgroundTasks(), threading.Event()
-    tasks.schedule("work", [_PATIENCE * 100], lambda: True)
+    tasks.schedule("work", [_TIMEOUT * 100], lambda: True)
     tasks.schedule("work", [0.0], lambda: ran.set() or True)
     tasks.cancel("work")
     assert not ran.is_set()
     tasks.schedule("work", [0.0], lambda: ran.set() or True)
-    assert ran.wait(_PATIENCE)
+    assert ran.wait(_TIMEOUT)
     tasks.close()
 
 
 def test_a_conflict_ends_the_work() -> None:
-    """Somebody else is in charge by then."""
+    """Work that finds another owner is not repeated."""
     calls: list[int] = []
 
     def work() -> bool:
@@ -53,5 +53,5 @@ def test_a_conflict_ends_the_work() -> None:
     tasks.schedule("work", [0.0, 0.0], work)
     for thread in threading.enumerate():
         if thread.name == "work":
-            thread.join(_PATIENCE)
+            thread.join(_TIMEOUT)
     assert calls == [1]

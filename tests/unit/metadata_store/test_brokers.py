@@ -1,4 +1,4 @@
-"""Which brokers' ledgers would follow a live migration of the metadata, by their own configuration."""
+"""Checks whether brokers' ledgers would follow a live migration of the metadata, by their own configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAN = {"cluster": "blue", "source": "zk:a:1,b:1/pulsar", "target": "oxia://c:1"
 
 
 def blockers(*uris: str | None, metadata: str = "zk:a:1,b:1/pulsar", **more: object) -> list[str]:
-    """Codes for brokers with these `bookkeeperMetadataServiceUri`; None for one that does not tell."""
+    """Return codes for brokers with these `bookkeeperMetadataServiceUri`; None for one that does not report it."""
     findings = Findings()
     brokers = [
         SeenBroker(
@@ -53,14 +53,14 @@ def blockers(*uris: str | None, metadata: str = "zk:a:1,b:1/pulsar", **more: obj
     ],
 )
 def test_where_a_brokers_ledgers_are(uri: str | None, code: str) -> None:
-    """What would not follow is refused; what lies elsewhere only until `leave_ledgers` says that this is known."""
+    """Ledgers that would not follow are refused; ledgers elsewhere only until `leave_ledgers` confirms them."""
     assert blockers(uri) == ([code] if code else [])
-    known = [code] if code not in ("", "LEDGERS_ELSEWHERE") else []
-    assert blockers(uri, leave_ledgers=True) == known
+    expected = [code] if code not in ("", "LEDGERS_ELSEWHERE") else []
+    assert blockers(uri, leave_ledgers=True) == expected
 
 
 def test_a_broker_may_name_its_servers_otherwise() -> None:
-    """What counts is also whether the ledgers are in the store that the broker itself calls its own."""
+    """Ledgers also follow if they are in the store that the broker itself calls its own."""
     assert blockers("zk://zk-1.prod:1/pulsar/ledgers", metadata="zk:zk-1.prod:1/pulsar") == ["BOOKKEEPER_STAYS"]
     assert blockers("metadata-store:zk:zk-1.prod:1/pulsar", metadata="zk:zk-1.prod:1/pulsar") == []
 
@@ -69,7 +69,7 @@ STORE = "zk:a:1,b:1/pulsar"
 
 
 def of_settings(settings: dict[str, str]) -> list[str]:
-    """Codes for a broker with these settings."""
+    """Return the codes for a broker with these settings."""
     findings = Findings()
     broker = SeenBroker("broker-1", "5.0.1", {"metadataStoreUrl": STORE, **settings})
     check_settings(MetadataStoreInput.model_validate(PLAN), [broker], Access(), findings)

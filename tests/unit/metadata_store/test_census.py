@@ -1,4 +1,4 @@
-"""Which stores a broker depends on, by its own configuration."""
+"""Stores that a broker depends on, by its own configuration."""
 
 from __future__ import annotations
 

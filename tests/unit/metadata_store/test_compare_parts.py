@@ -1,4 +1,4 @@
-"""What a compare is made of: sets of buckets, and sets of paths."""
+"""Parts of a comparison: sets of buckets, and sets of paths."""
 
 from __future__ import annotations
 

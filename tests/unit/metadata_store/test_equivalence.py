@@ -1,4 +1,4 @@
-"""What a record of one store is in another, as tables."""
+"""Rules for a record of one store that is copied to another, as tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PLAIN, PARENT = b"/admin/policies/public", b"/ledgers/idgen"
 
 
 def pair(name: str) -> Equivalence:
-    """The rules of a pair, by its name."""
+    """Return the rules of a pair of stores, by its name."""
     source, _, target = name.partition("-")
     return Equivalence(parse_store_url(STORES[source]), parse_store_url(STORES[target]))
 
 
 def record(path: bytes = PLAIN, value: bytes = b"v", version: int = 0, count: int = 0) -> Record:
-    """A persistent record."""
+    """Return a persistent record."""
     return Record(path, value, version, count, owner=0, changed=9, children_changed=8)
 
 
@@ -47,10 +47,10 @@ def record(path: bytes = PLAIN, value: bytes = b"v", version: int = 0, count: in
     ],
 )
 def test_wanted(name: str, source: Record, wanted: tuple[int, int]) -> None:
-    """What the target must hold: path and value as they are, version and count by the rule of the pair."""
-    found = pair(name).wanted(source)
-    assert (found.version, found.count) == wanted
-    assert (found.path, found.value) == (source.path, source.value)
+    """The target must hold the same path and value, and version and count by the rule of the pair."""
+    expected = pair(name).wanted(source)
+    assert (expected.version, expected.count) == wanted
+    assert (expected.path, expected.value) == (source.path, source.value)
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -83,7 +83,7 @@ def test_what_differs(name: str, version_matters: bool, less_counts: bool, more_
 
 
 def test_children_of_plain_records_do_not_matter_in_zookeeper() -> None:
-    """A znode with a value that is no counter may have had any number of children."""
+    """A znode with a value that is not a counter may have had any number of children."""
     rules, source = pair("zk-zk"), record(version=4, count=6)
     assert rules.equal(source, source._replace(count=0))
     assert rules.counter(source) == 0
@@ -114,7 +114,7 @@ def test_numbers_tell_what_equal_tells(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_parents_that_stand_alone(name: str) -> None:
+def test_parents_without_a_record(name: str) -> None:
     """Only ZooKeeper needs parents that Oxia does not have: without a value, and with children."""
     rules = pair(name)
     assert rules.may_exist_alone(record(value=b"", count=1)) is (name == "oxia-zk")

@@ -20,26 +20,26 @@ WORKFLOW = "metadata-store/c"
 
 
 def keeper(store: MemoryStore, *, run: int = 1, epoch: int = 1) -> FlagKeeper:
-    """The flag on behalf of an attempt."""
+    """Return the keeper of the flag for an attempt."""
     return FlagKeeper(store, attempt_of(WORKFLOW, run=run, epoch=epoch))
 
 
 def set_by_hand(store: MemoryStore, phase: FlagPhase) -> None:
-    """As an operator or Pulsar's own command does."""
-    value, standing = Flag(phase=phase, targetUrl=TARGET).encode(), store.get(FLAG)
-    if standing is None:
+    """Set the flag as an operator or Pulsar's own command does."""
+    value, current = Flag(phase=phase, targetUrl=TARGET).encode(), store.get(FLAG)
+    if current is None:
         store.create(FLAG, value)
     else:
-        store.set(FLAG, value, standing.version)
+        store.set(FLAG, value, current.version)
 
 
 def phase(store: MemoryStore) -> FlagPhase:
-    """Where the flag stands."""
+    """Return the phase of the flag."""
     return keeper(store).state().flag.phase
 
 
 @pytest.mark.parametrize("before", [None, FlagPhase.FAILED])
-def test_a_flag_that_is_moved_meanwhile_is_seen(before: FlagPhase | None) -> None:
+def test_a_concurrent_move_of_the_flag_is_detected(before: FlagPhase | None) -> None:
     """A flag that another coordinator creates or moves in the moment before ours is not overwritten."""
     store = MemoryStore()
     if before:
@@ -53,7 +53,7 @@ def test_a_flag_that_is_moved_meanwhile_is_seen(before: FlagPhase | None) -> Non
 
 
 @pytest.mark.parametrize("to", BLOCKING_PHASES)
-def test_a_claim_that_is_taken_meanwhile_is_seen(to: FlagPhase) -> None:
+def test_a_concurrent_claim_is_detected(to: FlagPhase) -> None:
     """A late attempt moves no flag once a newer one has taken the claim, though it saw its own before."""
     store = MemoryStore()
     mine, newer = keeper(store), keeper(store, epoch=2)
@@ -67,9 +67,9 @@ def test_a_claim_that_is_taken_meanwhile_is_seen(to: FlagPhase) -> None:
     assert store.get(FLAG) == before
 
 
-def test_a_commit_and_a_way_back_at_once() -> None:
-    """Of a commit and a way back that both saw COPYING one is done, and the other finds that."""
-    for first, second, stands in (
+def test_concurrent_commit_and_rollback() -> None:
+    """If a commit and a rollback both saw COPYING, only the first is done, and the second one detects it."""
+    for first, second, expected in (
         ("unblock", "commit", FlagPhase.FAILED),
         ("commit", "unblock", FlagPhase.COMPLETED),
         ("expire", "commit", FlagPhase.FAILED),
@@ -90,11 +90,11 @@ def test_a_commit_and_a_way_back_at_once() -> None:
                 acts[second]()
         else:
             acts[second]()
-        assert phase(store) is stands
+        assert phase(store) is expected
 
 
-def test_a_mark_is_ones_own() -> None:
-    """The transaction id of a mark is that of the claim's change by this attempt, and of nobody's later one."""
+def test_a_mark_belongs_to_its_attempt() -> None:
+    """The transaction id of a mark is that of the claim's change by this attempt, and never that of a later attempt."""
     store = MemoryStore()
     mine = keeper(store)
     mine.take()
@@ -102,13 +102,13 @@ def test_a_mark_is_ones_own() -> None:
 
     def get(path: str) -> Node | None:
         nonlocal set_before
-        standing = read(path)
-        # Between the set and the look at it: in the second look at the claim.
-        if path == CLAIM and standing is not None and standing.version == 1 and not set_before:
+        claim = read(path)
+        # Between the write and its check: in the second read of the claim.
+        if path == CLAIM and claim is not None and claim.version == 1 and not set_before:
             set_before = True
             keeper(store, epoch=2).mark()
-            standing = read(path)
-        return standing
+            claim = read(path)
+        return claim
 
     store.get = get
     with pytest.raises(Superseded):
@@ -171,8 +171,8 @@ def test_the_fence_asks_for_claim_and_phase() -> None:
         mine.require(FlagPhase.PREPARATION)
 
 
-def test_a_new_run_remembers_nothing_of_the_one_before() -> None:
-    """Where the commit lay, and which flag was ours, is of one run."""
+def test_a_new_run_uses_nothing_of_the_previous_run() -> None:
+    """The position of the commit and the owned flag belong to a single run."""
     store = MemoryStore()
     mine = keeper(store)
     mine.take()

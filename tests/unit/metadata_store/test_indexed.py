@@ -1,4 +1,4 @@
-"""Which records of a source a copy would take out of their indexes."""
+"""Records of a source that a copy would take out of their indexes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Tree:
         return sorted({start + key[len(start) :].split(b"/")[0] for key in self._records if key.startswith(start)})
 
     def children_of(self, paths: Sequence[bytes]) -> Iterator[bytes]:
-        """Of many."""
+        """Yield the children of several paths."""
         return (child for path in paths for child in self.children(path))
 
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
-        """Records; a value of None cannot be read."""
+        """Return the records; a value of None cannot be read."""
         return [self._read(path) for path in paths]
 
     def _read(self, path: bytes) -> Record | Unreadable | None:
@@ -45,7 +45,7 @@ class Tree:
 
 
 def codes(source: str, target: str, records: dict[bytes, bytes | None], mode: str = "offline") -> list[str]:
-    """What is found in a source with these records."""
+    """Return the codes of blockers of a source with these records."""
     input = MetadataStoreInput.model_validate({"cluster": "c", "source": source, "target": target, "mode": mode})
     findings = Findings()
     check_indexed(input, cast("StoreReader", Tree(source, records)), findings)

@@ -137,7 +137,7 @@ def test_fields_that_do_not_fit_each_other(wrong: dict[str, Any], what: str) -> 
     assert what in str(refused.value)
 
 
-def test_offline_nobody_waits_for_services() -> None:
+def test_offline_does_not_wait_for_services() -> None:
     """Limits of a phase that an offline migration does not have are not compared."""
     fields = {**PLAN, "mode": "offline", "blocked_deadline": "1s"}
     assert MetadataStoreInput.model_validate(fields).blocked_deadline == timedelta(seconds=1)
@@ -224,8 +224,8 @@ def test_servers_without_a_port(text: str, hosts: tuple[str, ...]) -> None:
         "http://a:1",
     ],
 )
-def test_no_addresses(text: str) -> None:
-    """What is no address is refused with the forms that are taken."""
+def test_invalid_addresses(text: str) -> None:
+    """An invalid address is refused with the valid forms."""
     with pytest.raises(ValueError, match=r"(write|expected) (zk:host:port|oxia://host:port)"):
         parse_store_url(text)
 

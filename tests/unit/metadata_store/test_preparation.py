@@ -28,26 +28,26 @@ class Scene:
         self.now, self.blocked = 0.0, 0.0
 
     def answer(self) -> None:
-        """A broker answers, which takes almost all the time there is."""
+        """Answer as a broker, after almost all the available time."""
         self.now += 50.0
 
     def block(self, *_: object, **__: object) -> Any:
-        """The flag is set."""
+        """Set the flag."""
         self.blocked = self.now
         return SimpleNamespace(since_ms=0, claim=None)
 
     def pause(self, _: float) -> None:
-        """A second passes."""
+        """Advance the clock by a second."""
         self.now += 1.0
 
     def readiness(self, *_: object) -> Any:
-        """Who is missing."""
+        """Return the participants that are missing."""
         missing = "participants one" if self.now - self.blocked < self.missing else ""
         return SimpleNamespace(missing=missing, only_unknown_clients=False, ephemerals=3)
 
 
 def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
-    """Ephemerals that were recreated by participants that were missing for so many seconds."""
+    """Return the number of recreated ephemerals, if participants were missing for so many seconds."""
     scene = Scene(missing)
     able, flag, task = MagicMock(), MagicMock(), MagicMock()
     able.require = scene.answer
@@ -68,7 +68,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
 
 
 def test_participants_have_their_time_from_the_flag_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What passes before writes are blocked does not shorten the time that participants must get ready."""
+    """Time that passes before writes are blocked does not shorten the time that participants get."""
     assert prepared(monkeypatch, missing=105.0) == 3
     with pytest.raises(ApplicationError, match="not ready: participants one"):
         prepared(monkeypatch, missing=115.0)

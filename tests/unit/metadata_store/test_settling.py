@@ -66,11 +66,13 @@ class Scene:
 
     @contextmanager
     def replica(self, _: object) -> Generator[Any]:
-        """The one that copies."""
+        """Yield a replica that notes the copied paths."""
         yield SimpleNamespace(apply=self.apply, highest=0)
 
 
-def settle(monkeypatch: pytest.MonkeyPatch, dirty: list[set[bytes]], seconds: list[float] | None = None) -> Scene:
+def copy_until_equal(
+    monkeypatch: pytest.MonkeyPatch, dirty: list[set[bytes]], seconds: list[float] | None = None
+) -> Scene:
     """Copy until nothing is known to differ."""
     scene = Scene(dirty, seconds or [])
 
@@ -90,36 +92,38 @@ def settle(monkeypatch: pytest.MonkeyPatch, dirty: list[set[bytes]], seconds: li
     )
     flag: Any = SimpleNamespace(mark=scene.mark)
     pre: Any = SimpleNamespace(since_zxid=1, version_floor=0)
-    settled = cutover._copy_until_equal(task, flag, pre)  # pyright: ignore[reportPrivateUsage]
+    followed = cutover._copy_until_equal(task, flag, pre)  # pyright: ignore[reportPrivateUsage]
     # Every change until this mark was copied, and everything that was copied is before this transaction of the target.
-    assert settled.point == (scene.marks, 1000 + len(scene.copied))
+    assert followed.point == (scene.marks, 1000 + len(scene.copied))
     return scene
 
 
 def test_a_long_scan_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that must scan the source first, for as long as that takes, copies what it found and commits."""
-    assert settle(monkeypatch, [{OWN}], [3600.0]).copied == [{OWN}]
+    assert copy_until_equal(monkeypatch, [{OWN}], [3600.0]).copied == [{OWN}]
 
 
 def test_long_rounds_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of a minute, after which one more record has changed, end in the commit."""
-    assert len(settle(monkeypatch, [{OWN}, {OWN}, {OWN}], [60.0, 60.0, 60.0]).copied) == 3
+    assert len(copy_until_equal(monkeypatch, [{OWN}, {OWN}, {OWN}], [60.0, 60.0, 60.0]).copied) == 3
 
 
-def test_what_never_settles_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_always_change_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of Pulsar's that change after every round end the step in bounded time."""
     with pytest.raises(ApplicationError, match="1 records are not copied yet: /admin/policies/a") as failed:
-        settle(monkeypatch, [{OWN, FOREIGN}] * 100, [1.0] * 100)
+        copy_until_equal(monkeypatch, [{OWN, FOREIGN}] * 100, [1.0] * 100)
     assert failed.value.type == FailureKind.VERIFICATION_FAILED
 
 
-def test_records_of_others_need_not_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_records_may_keep_changing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A foreign root that changes all the time does not prevent the commit, and what changed until then is copied."""
-    assert settle(monkeypatch, [{FOREIGN}] * 100, [1.0] * 100).copied == [{FOREIGN}] * 2
-    assert settle(monkeypatch, [{FOREIGN, OWN}] * 2 + [{FOREIGN}] * 100).copied == [{FOREIGN, OWN}] * 2 + [{FOREIGN}]
+    assert copy_until_equal(monkeypatch, [{FOREIGN}] * 100, [1.0] * 100).copied == [{FOREIGN}] * 2
+    assert copy_until_equal(monkeypatch, [{FOREIGN, OWN}] * 2 + [{FOREIGN}] * 100).copied == [{FOREIGN, OWN}] * 2 + [
+        {FOREIGN}
+    ]
 
 
-def test_late_writes_of_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_foreign_writes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the commit, records that are not Pulsar's are copied, and do not count as a service that still writes."""
     scene = Scene([{FOREIGN}, {OWN, FOREIGN}], [])
     monkeypatch.setattr(convergence, "all_changes", scene.late_changes)

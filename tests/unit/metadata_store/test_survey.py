@@ -1,4 +1,4 @@
-"""What PRECHECK makes of what a scan of the source found."""
+"""Findings that PRECHECK derives from a scan of the source."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ INPUT = MetadataStoreInput.model_validate({"cluster": "blue", "source": "zk:a:1"
 NOTHING = Surveyed(1, 0, 0, (0, b""), {}, 0)
 
 
-def findings(found: Surveyed) -> list[str]:
-    """The blockers, as text; a scan alone needs no server."""
+def findings(surveyed: Surveyed) -> list[str]:
+    """Return the blockers as text; a scan alone needs no server."""
     run = PrecheckRun(INPUT, "metadata-store/blue", Access(), AdminAccess(), unblock=lambda: None)
-    run._surveyed(found)  # pyright: ignore[reportPrivateUsage] - what comes before it asks servers
+    run._surveyed(surveyed)  # pyright: ignore[reportPrivateUsage] - what comes before it asks servers
     return [str(blocker) for blocker in run._findings.blockers]  # pyright: ignore[reportPrivateUsage]
 
 
@@ -37,10 +37,10 @@ def findings(found: Surveyed) -> list[str]:
 )
 def test_long_lists_are_counted_whole(field: str) -> None:
     """A blocker says how many there are, names ten, and counts the others, however few of them were kept."""
-    parts = [PathSample.of([b"/%d/%d" % (part, number) for number in range(1_250)]) for part in range(2)]
-    found = PathSample.joined([*parts, PathSample.of([b"/last", b"/but", b"/not", b"/least", b"/x", b"/y", b"/z"])])
-    assert len(found.paths) == NAMED
-    (blocker,) = findings(NOTHING._replace(**{field: found}))
+    samples = [PathSample.of([b"/%d/%d" % (scan, number) for number in range(1_250)]) for scan in range(2)]
+    sample = PathSample.joined([*samples, PathSample.of([b"/last", b"/but", b"/not", b"/least", b"/x", b"/y", b"/z"])])
+    assert len(sample.paths) == NAMED
+    (blocker,) = findings(NOTHING._replace(**{field: sample}))
     assert "2,507 " in blocker
     assert "/0/0, /0/1, " in blocker
     assert "/0/9 and 2,497 more" in blocker
@@ -68,7 +68,7 @@ def test_only_oxia_refuses_that_version(target: str, version: int, refused: bool
     ("path", "recreated"),
     [
         (b"/locks/mine", True),
-        # Ten digits are no sequence: a bookie's own id, BookKeeper's lock of ledger 4711.
+        # Ten digits need not be a sequence number: a bookie's own id, BookKeeper's lock of ledger 4711.
         (b"/ledgers/available/bookie-1234567890", True),
         (b"/ledgers/underreplication/locks/urL0000004711", True),
         # A sequence of another client: its session is named, and not recreated in the target: it.
