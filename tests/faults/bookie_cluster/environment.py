@@ -44,14 +44,15 @@ SPEC = StackSpec(
     brokers=1,
     cluster=CLUSTER,
     broker_settings=DATASET_SETTINGS,
-    # A round goes back to ids that the one before it has deleted. Bookies that have collected them want a restart
-    # (`test_deleted_ids`), which would come amid the fault. The most that is allowed beside the interval of compaction.
+    # A round uses ids again that the round before it has deleted. Bookies that have collected them need a restart
+    # (`test_deleted_ids`), which would happen during the fault. This is the highest value that the interval of
+    # compaction allows.
     bookie_settings={"gcWaitTime": "3500000"},
 )
 
-_LOOK_EVERY = 0.05
+_READ_EVERY = 0.05
 _SCAN_EVERY = 10
-"""Every how many looks at the registry ledgers are looked at too."""
+"""The number of readings of the registry for each scan of the ledgers."""
 
 Ledgers = dict[int, LedgerRecord]
 
@@ -69,7 +70,7 @@ class Side:
     bookies: tuple[str, str]
 
     def ledgers(self) -> Ledgers:
-        """All of its ledgers by id."""
+        """Return all of its ledgers by id."""
         with LedgerDirectory(self.cluster.root, Access()) as directory:
             return {record.ledger_id: record for batch in directory.scan() for record in batch}
 
@@ -84,7 +85,7 @@ class SwitchedCluster:
 
     Attributes:
         source: the side that brokers use; `target` is the other one.
-        identities: what tells a ledger from another one with its id, of every ledger that was ever seen.
+        identities: what distinguishes each ledger that was ever seen from another one with its id.
         rounds: how many rounds it has had.
     """
 
@@ -110,7 +111,7 @@ class SwitchedCluster:
             self.ensemble.__exit__()
 
     def input(self, **more: object) -> BookieClusterInput:
-        """From the side that brokers use to the other one; the old ledgers are deleted at the end."""
+        """Return a plan from the side that brokers use to the other one; it deletes the old ledgers at the end."""
         input = {
             "cluster": CLUSTER,
             "metadata_url": self.stack.zk_url,
@@ -134,14 +135,14 @@ class SwitchedCluster:
         self._dataset.add_more(*self._addresses)
 
     def brokers_use(self, side: Side) -> bool:
-        """Whether the broker says that it uses this side."""
+        """Return whether the broker reports that it uses this side."""
         with StackAdmin(self.stack.admin_urls[0]) as admin:
             own = admin.brokers.runtime_configuration().get("bookkeeperMetadataServiceUri")
         default = f"metadata-store:{self.stack.zk_url}"
         return parse_ledger_store_uri(own or default).url.overlaps(side.cluster.root)
 
     def swap(self) -> None:
-        """Brokers use the other side now."""
+        """Switch the sides: brokers use the other one now."""
         self.source, self.target = self.target, self.source
 
     @property
@@ -150,54 +151,54 @@ class SwitchedCluster:
 
 
 class _Identity(NamedTuple):
-    """What stays the same as long as a ledger lives, on both sides."""
+    """Properties of a ledger that never change and are equal on both sides."""
 
     made: int | None
     custom: frozenset[tuple[str, bytes]]
 
 
 class Watch(BackgroundThread):
-    """Looks at registry and ledgers all the time; a context manager.
+    """Reads registry and ledgers continuously; a context manager.
 
     Attributes:
-        broken: what was seen that must never be.
+        broken: the states that were seen and must never occur.
     """
 
     def __init__(self, cluster: SwitchedCluster) -> None:
-        super().__init__("registry", _LOOK_EVERY)
+        super().__init__("registry", _READ_EVERY)
         self.broken: list[str] = []
         self._cluster = cluster
 
     def ledgers(self) -> tuple[Ledgers, Ledgers]:
-        """Those of source and target now; an id that belongs to another ledger than before is noted."""
+        """Return the ledgers of source and target now; note an id that belongs to another ledger than before."""
         sides = self._cluster.source.ledgers(), self._cluster.target.ledgers()
         for records in sides:
             for number, record in records.items():
                 identity = _Identity(record.metadata.ctime, frozenset(record.metadata.custom))
-                known = self._cluster.identities.setdefault(number, identity)
-                if known != identity:
-                    self.broken.append(f"ledger id {number} was used twice: {known}, {identity}")
+                first_seen = self._cluster.identities.setdefault(number, identity)
+                if first_seen != identity:
+                    self.broken.append(f"ledger id {number} was used twice: {first_seen}, {identity}")
         return sides
 
     def work(self) -> None:
-        """Look at the registry, and now and then at the ledgers."""
+        """Read the registry, and every few readings the ledgers."""
         with stores.kazoo(self._cluster.stack.zk_url) as client:
-            for looks, _ in enumerate(self.ticks()):
-                # A server that is down says nothing; what counts is what it says when it is back.
+            for reading, _ in enumerate(self.ticks()):
+                # A server that is down says nothing; only its answers after it is back count.
                 with suppress(KazooException, KazooTimeoutError, StoreError):
-                    self._look(client)
-                    if looks % _SCAN_EVERY == 0:
+                    self._check_registry(client)
+                    if reading % _SCAN_EVERY == 0:
                         self.ledgers()
 
-    def _look(self, client: Any) -> None:
+    def _check_registry(self, client: Any) -> None:
         first, second = read_registry(client), read_registry(client)
-        # Nodes are read one by one: only what stayed the same over two looks was there at one moment.
+        # Nodes are read one by one: only what is equal in two readings existed at one moment.
         if first == second and first.statuses and list(first.statuses.values()).count(ClusterStatus.ACTIVE) != 1:
             self.broken.append(f"not exactly one cluster was ACTIVE: {first.statuses}")
 
 
 class Registry(NamedTuple):
-    """The registry as one look finds it.
+    """The registry at one moment.
 
     Attributes:
         statuses: of each cluster.
@@ -236,8 +237,8 @@ def read_registry(client: Any) -> Registry:
 def _unfinished(client: Any, top: str) -> list[str]:
     lists = [f"{switch}/{name}" for switch in _children(client, top) for name in _children(client, f"{top}/{switch}")]
     # What was deleted is kept by cluster, each list under a number.
-    kept = (*REPORTED, VERIFIED, SCOPE)
-    return [one for one in lists if not (one.rpartition("/")[2] in kept or one.startswith("deleted-from-"))]
+    lasting = (*REPORTED, VERIFIED, SCOPE)
+    return [path for path in lists if not (path.rpartition("/")[2] in lasting or path.startswith("deleted-from-"))]
 
 
 def _children(client: Any, path: str) -> list[str]:

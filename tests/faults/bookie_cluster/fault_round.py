@@ -24,7 +24,7 @@ from tests.support.waiting import wait_for
 
 _END_LIMIT = 240.0
 _PHASE_LIMIT = 180.0
-_TOLD_LIMIT = 120.0
+_REPORT_LIMIT = 120.0
 _SERVICE_LIMIT = 60.0
 
 _COPY_SECONDS = 4.0
@@ -85,7 +85,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
     def _hit_in_time(self, fault: SwitchRound, run: Run) -> FaultyWorkerProcess | None:
         self._lead_up(fault, run)
         frozen = self.hit_at_gate(fault)
-        self._until_told(fault, run)
+        self._end_reported_fault(fault, run)
         return frozen
 
     def _changes(self, fault: SwitchRound) -> dict[str, object]:
@@ -112,7 +112,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
             run.signal(Verb.ROLLBACK)
 
     def server(self, victim: str, fault: SwitchRound) -> Server | None:
-        """A server by its name among the victims."""
+        """Return a server by its name among the victims."""
         match victim:
             case Victim.ZOOKEEPER:
                 return self.stack["zookeeper-1"]
@@ -125,11 +125,11 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
                 return None
 
     def link(self, victim: str) -> Proxy:
-        """None: the worker must name the store as brokers do."""
+        """Raise NotImplementedError: the worker must name the store as brokers do, so there is no link."""
         raise NotImplementedError(victim)
 
     def hit(self, victim: str, fault: SwitchRound) -> None:
-        """Take a bookie away until the status tells of it, or start a broker where none may run."""
+        """Stop a bookie until the status reports it, or start a broker where none may run."""
         match victim:
             case Victim.GONE_SOURCE | Victim.GONE_TARGET:
                 self._bookie(victim, fault).kill()
@@ -145,20 +145,20 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
                 pass
 
     def _bookie(self, victim: str, fault: SwitchRound) -> Server:
-        """The victim: a bookie of the side from which, or to which, entries go at that moment."""
+        """Return the victim: a bookie of the side from which, or to which, entries are copied at that moment."""
         source = "source" in victim
         side = self._cluster.source if source != fault.rollback_on_failure else self._cluster.target
         return self.stack[side.bookies[fault.seed % len(side.bookies)]]
 
-    # A trouble that lasts until the operator is told -----------------------------------------------------------------
+    # A fault that lasts until the status reports it ------------------------------------------------------------------
 
-    def _until_told(self, fault: SwitchRound, run: Run) -> None:
+    def _end_reported_fault(self, fault: SwitchRound, run: Run) -> None:
         if fault.victim == Victim.RUDE_BROKER:
-            run.wait_until_it_waits_for(WaitKind.BROKERS_RETURNED, _TOLD_LIMIT)
+            run.wait_until_it_waits_for(WaitKind.BROKERS_RETURNED, _REPORT_LIMIT)
             self.stack["broker-1"].stop()
-        if not fault.victim.until_told:
+        if not fault.victim.ends_when_reported:
             return
-        run.wait_until("a reason to wait that tells of bookies", _tells_of_bookies, _TOLD_LIMIT)
+        run.wait_until("a reason to wait that names bookies", _waits_for_bookies, _REPORT_LIMIT)
         bookie = self._bookie(fault.victim, fault)
         if fault.victim == Victim.FULL_ROLLBACK:
             run.signal(Verb.ROLLBACK)
@@ -171,7 +171,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: SwitchRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up continue, when brokers have used the side of the last run for a while."""
+        """Resume the superseded attempt after brokers have used the side of the last run for a while."""
         if self._stays:
             self._switch_again()
         self.traffic.wait_for_more(5, _SERVICE_LIMIT)
@@ -211,7 +211,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
         registry = self._registry()
         assert registry.statuses[cluster.source.cluster.name] == "ACTIVE"
         assert registry.directed in (cluster.source.cluster.name, None)
-        assert not registry.claimed, "somebody still holds the switch"
+        assert not registry.claimed, "a migration still holds the switch"
         assert registry.unfinished == []
         self.traffic.wait_for_more(3, _SERVICE_LIMIT)
         wait_for("a broker on the side that is ACTIVE", lambda: cluster.brokers_use(cluster.source), 10)
@@ -221,7 +221,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
         assert self._watch.broken == []
 
     def interruption(self) -> tuple[str, float | None]:
-        """How long no broker ran."""
+        """Return how long no broker ran."""
         figures = self.end.figures if isinstance(self.end, Report) else {}
         return "paused", figures.get("pause_seconds")
 
@@ -236,13 +236,13 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
             assert certificate["brokers_on_the_source"]
 
     def _check_ids(self) -> None:
-        """New ledgers come where brokers are directed, with ids above all that were ever seen."""
+        """Check that new ledgers are created where brokers are directed, with ids above all that were ever seen."""
         now, other = self._watch.ledgers()
-        before, known = set(now), max(self._cluster.identities)
+        before, highest = set(now), max(self._cluster.identities)
         self._cluster.add_more()
         now, still = self._watch.ledgers()
-        assert sum(number > known for number in now) > 1
-        assert all(number > known for number in set(now) - before)
+        assert sum(number > highest for number in now) > 1
+        assert all(number > highest for number in set(now) - before)
         assert set(still) == set(other), "a ledger was made where no broker may write"
 
     def _registry(self) -> Registry:
@@ -250,8 +250,8 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
             return read_registry(client)
 
 
-def _tells_of_bookies(status: Status) -> bool:
-    """Bookies that do not answer are waited for; one that takes nothing fails the step, whose next attempt is due."""
+def _waits_for_bookies(status: Status) -> bool:
+    """Return whether the switch waits for bookies: for one that does not answer, or to retry after one that is full."""
     wait = status.waiting
     return wait is not None and (
         wait.kind is WaitKind.BOOKIES or (wait.kind is WaitKind.RETRY and "bookie" in wait.why)

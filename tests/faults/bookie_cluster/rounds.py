@@ -23,11 +23,11 @@ from tests.faults.lifecycle.rounds import (
 from tests.support.lifecycle.gates import Edge, Gate
 
 BACK = "back_"
-"""Begins the names of a rollback's steps that the switch itself has too."""
+"""Prefix of the names of those steps of a rollback that the switch itself has too."""
 
 
 class Victim(StrEnum):
-    """Who is hit, and how.
+    """The server that is hit, and how.
 
     `crashed brokers` are killed instead of stopped, which leaves open ledgers of messages and cursors. A `rude broker`
     is started on the source while no broker may run. A bookie that is `gone`, or all of a cluster that are `full`, stay
@@ -72,8 +72,8 @@ class Victim(StrEnum):
         return self in (Victim.CRASHED_BROKERS, Victim.GONE_SOURCE)
 
     @property
-    def until_told(self) -> bool:
-        """Whether the trouble lasts until the status tells of it."""
+    def ends_when_reported(self) -> bool:
+        """Whether the fault lasts until the status reports it."""
         return self in (Victim.GONE_SOURCE, Victim.GONE_TARGET, Victim.FULL_TARGET, Victim.FULL_ROLLBACK)
 
 
@@ -137,12 +137,12 @@ class SwitchRound(Round):
     }
     into: ClassVar[dict[str, float]] = {"build": 4.0, "copy_tail": 1.5}
     ensemble_only: ClassVar[frozenset[str]] = frozenset(
-        part for victim in Victim for part in victim.split(AND) if "leader" in part
+        name for victim in Victim for name in victim.split(AND) if "leader" in name
     )
 
     @property
     def gate(self) -> Gate:
-        """Where the step is held; a step of a rollback has the name that it has in the switch itself."""
+        """Gate that holds the step; a step of a rollback has the name that it has in the switch itself."""
         return super().gate._replace(step=self.step.removeprefix(BACK))
 
     @property
@@ -157,7 +157,7 @@ class SwitchRound(Round):
 
 
 def matrix(seed: int) -> list[SwitchRound]:
-    """Every victim at every step that makes a difference for it, and in the middle of the copies."""
+    """Return every victim at every step that makes a difference for it, and in the middle of the copies."""
     during = [(step, DURING) for step in _COPYING]
     both = [(step, edge) for step in SwitchRound.steps for edge in Edge] + during
     late = [(step, Edge.BEFORE) for step in SwitchRound.steps if step not in READING]
@@ -180,7 +180,7 @@ def matrix(seed: int) -> list[SwitchRound]:
 
 
 def sample(seed: int) -> list[SwitchRound]:
-    """Two rounds: a late worker, and a worker with a bookie."""
+    """Return two rounds: a late worker, and a worker with a bookie."""
     return [
         SwitchRound(Victim.ZOMBIE, "copy_tail", DURING, seed),
         SwitchRound(Victim.TARGET_AND_WORKER, "build", DURING, seed),
@@ -188,7 +188,7 @@ def sample(seed: int) -> list[SwitchRound]:
 
 
 def at_random(seed: int) -> SwitchRound:
-    """A round that the seed decides."""
+    """Return a round that the seed decides."""
     choice = random.Random(seed)
     victim = choice.choice(_AT_RANDOM)
     steps = SwitchRound.steps if victim in (Victim.WORKER, Victim.TEMPORAL) else (*_COPYING, *_COPYING_BACK)

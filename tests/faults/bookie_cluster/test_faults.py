@@ -41,7 +41,7 @@ def test_round(
     clusters: ReusedClusters[SwitchedCluster],
     tell: Callable[[str], None],
 ) -> None:
-    """Whatever is hit, the switch ends on one side with everything that was written, and one cluster is ACTIVE."""
+    """After any fault the switch ends on one side with everything that was written, and one cluster is ACTIVE."""
     with (
         clusters.round_on(ensemble=bookie_cluster_round.ensemble) as cluster,
         FaultRound(environment, cluster) as fault_round,

@@ -14,8 +14,8 @@ from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 
 
-def test_a_scan_goes_on_after_a_cut(make_stack: MakeStack) -> None:
-    """Behind whichever batch the link is cut for a moment, the scan continues and finds every record."""
+def test_a_scan_continues_after_a_cut(make_stack: MakeStack) -> None:
+    """A scan continues and finds every record after a short cut of the link, whatever batch it follows."""
     stack = make_stack(StackSpec(zookeepers=1))
     put_ballast(stack)
     wanted = {path.encode() for path in stores.read_zookeeper(stack.zk_url) if path.startswith(BALLAST)}
@@ -23,13 +23,13 @@ def test_a_scan_goes_on_after_a_cut(make_stack: MakeStack) -> None:
         batches = len(list(_scan(link)))
         assert batches > 5
         for number in range(batches):
-            found: set[bytes] = set()
+            paths: set[bytes] = set()
             for index, batch in enumerate(_scan(link)):
                 if index == number:
                     link.cut()
                     link.heal()
-                found |= {record.path for record in batch}
-            assert found >= wanted, number
+                paths |= {record.path for record in batch}
+            assert paths >= wanted, number
 
 
 def _scan(link: Proxy) -> Iterator[list[Record | Unreadable]]:

@@ -14,13 +14,13 @@ from models.lifecycle.status import Status
 from models.lifecycle.verbs import Speed, Verb
 from tests.workflows.bookie_cluster.activities import (
     ANSWERS,
-    BEHIND,
     BLOCKED,
     BUILT,
     CONTESTED,
     FAILED,
     HOLED,
     PROMOTED,
+    TOO_LOW,
     AttributionScript,
     Script,
 )
@@ -34,7 +34,7 @@ async def _restart(stage: Harness) -> Run:
     """Brokers restart; ids are lifted twice, and ledgers are deleted in parts at the window's end."""
     parts = [LedgersDeleted(deleted=500, remaining=600), LedgersDeleted(deleted=600, remaining=0)]
     return await stage.start(
-        Script(check_ids=BEHIND, delete_ledgers=parts),
+        Script(check_ids=TOO_LOW, delete_ledgers=parts),
         advance_ids=True,
         cleanup="remove",
         cleanup_at_window_end=True,
@@ -82,7 +82,7 @@ async def _steered(stage: Harness) -> Run:
 
 
 async def _rolled_back(stage: Harness) -> Run:
-    """Rolled back within the window, by a way back that took two attempts."""
+    """Rolled back within the window, by a rollback that took two attempts."""
     starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
     run = await stage.start(Script(start_brokers=starts))
     await run.until(_in_window)
@@ -114,7 +114,7 @@ async def _cancelled(stage: Harness) -> Run:
 
 
 async def _failed(stage: Harness) -> Run:
-    """Failed when brokers were to start on the target, and took the long way back."""
+    """Failed when brokers were to start on the target, and was rolled back from there."""
     return await stage.start(Script(start_brokers=[DENIED, ANSWERS["start_brokers"]]))
 
 

@@ -124,7 +124,7 @@ class Place(Attributed):
         self.steps.run(registry.register, self.input)
 
     def direct(self, direction: Direction = Direction.FORWARD) -> None:
-        """Direct brokers to the target of a direction, in a run of its own: a run that turned back does not go on."""
+        """Direct brokers to the target of a direction, in a new run: a run that was rolled back does not continue."""
         # All later steps are of this run: an earlier one has lost the claim.
         self.steps.run_id = f"run-{next(self._runs)}"
         self.steps.run(registry.register, self.input)

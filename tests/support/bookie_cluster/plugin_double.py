@@ -85,9 +85,9 @@ class PluginDouble:
         violations: requests that do not fit the proposal, in words.
         promotions: bodies of the requests to promote a cursor.
         read_modes: the last mode that each broker received, by its name in the stack.
-        closed: clusters whose client each broker was told to close.
-        before_promote: called with the body of each request to promote a cursor, before anything is looked at.
-        troubles: statuses to answer the next requests to promote a cursor with, instead of doing it.
+        closed: each broker with the cluster whose client it was asked to close.
+        before_promote: called with the body of each request to promote a cursor, before anything is checked.
+        troubles: error statuses to answer the next requests to promote a cursor with, instead of doing it.
         deaf: names of brokers that answer every request with 500.
     """
 

@@ -23,7 +23,7 @@ class Ensemble:
     """The ZooKeepers of one stack; a context manager that ends the links.
 
     Args:
-        stack: with three ZooKeepers, which do not run yet: each is told to reach the others through links.
+        stack: with three ZooKeepers, which do not run yet: each is configured to reach the others through links.
     """
 
     def __init__(self, stack: Stack) -> None:

@@ -1,4 +1,4 @@
-"""What the steps of the bookie cluster migration answer when there is no trouble."""
+"""Usual answers of the activities of the bookie cluster migration."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ READY = SwitchPrecheck(
     estimated_pause_seconds=3.0,
     estimate_basis="a probe wrote 5.7 MB/s just now",
 )
-BLOCKER = Blocker(code="IDS_BEHIND", cause="new ids would collide.", cure='set "advance_ids"')
+BLOCKER = Blocker(code="IDS_TOO_LOW", cause="new ids would collide.", cure='set "advance_ids"')
 BLOCKED = READY.model_copy(update={"blockers": (BLOCKER,)})
 SAFE = IdCheck(highest=1300, next_id=4294967296, cure=0)
-BEHIND = IdCheck(highest=1300, next_id=21, cure=1)
+TOO_LOW = IdCheck(highest=1300, next_id=21, cure=1)
 BUILT = CopySummary(copied=1190, equal=6, left_open=4, entries=34_000, entry_bytes=35_000_000, compared=34_200)
 FAILED = CopySummary(
     copied=1188,
@@ -97,7 +97,7 @@ CENSUS = SwitchCensus(
 
 
 def stopped(now: datetime) -> BrokersStopped:
-    """No broker is registered."""
+    """Return the result of a stop after which no broker is registered."""
     return BrokersStopped(since=now, brokers=("broker-1", "broker-2"))
 
 
@@ -149,14 +149,14 @@ STOPPED_BACK = [
     "set_target",
     "start_brokers",
 ]
-"""The way back of routing `restart` once brokers were directed to the target."""
+"""The rollback of routing `restart` once brokers were directed to the target."""
 
 COPY_BACK = ["check_rollback", "build", *STOPPED_BACK]
 """The same once they serve there: the source is looked at again before they stop."""
 
 
 class Script(doubles.Script):
-    """What the steps of one bookie cluster migration do."""
+    """Script of the answers of the activities of one bookie cluster migration."""
 
     kind: ClassVar[str] = KIND
     input: ClassVar[dict[str, Any]] = {**PLAN, "routing": "restart"}

@@ -1,4 +1,4 @@
-"""What an operator of a bookie cluster migration waits for, and says."""
+"""Waits and verbs of an operator of a bookie cluster migration."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ async def window_open(run: Run) -> Status:
 
 
 async def waits_for_bookies(run: Run) -> Status:
-    """Wait until a way back waits for a cluster."""
-    return await run.until(lambda one: one.waiting is not None and one.waiting.kind is WaitKind.BOOKIES)
+    """Wait until a rollback waits for a cluster."""
+    return await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.BOOKIES)
 
 
 async def give_up(run: Run) -> None:
-    """Say `proceed` until it is taken at a gate that takes none at first."""
+    """Repeat `proceed` until a gate accepts it."""
     async with asyncio.timeout(20):
         while True:
             with suppress(WorkflowUpdateFailedError):

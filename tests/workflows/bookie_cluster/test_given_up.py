@@ -1,4 +1,4 @@
-"""The way back of routing `restart` where a cluster is dead: given up, or gone without the target."""
+"""Rollbacks of routing `restart` in which a cluster is dead: given up, or continued without the target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITHOUT_TARGET = ["stop_brokers", "do_without_target", "set_target", "start_brok
 
 
 async def test_a_proceed_that_is_given_twice(stage: Harness) -> None:
-    """What was meant for the gate before does not give the way back up a moment later: it is refused, and says why."""
+    """A second `proceed`, meant for the previous gate, is refused with the reason and does not give the rollback up."""
     stops, copy = Hang(), Hang()
     run = await stage.start(Script())
     await window_open(run)
@@ -62,7 +62,7 @@ async def test_a_source_that_is_dead_is_named_before_brokers_stop(stage: Harness
     assert steps == [*RESTART, "check_rollback", "check_rollback", *COPY_BACK, "release"]
 
 
-async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
+async def test_a_rollback_that_is_given_up(stage: Harness) -> None:
     """`proceed` leaves brokers on the target where the source is dead; they are proven there, nothing is deleted."""
     dead = RollbackReadiness(blockers=(BLOCKER,))
     run = await stage.start(Script(check_rollback=dead), cleanup="remove", cleanup_at_window_end=True)
@@ -71,7 +71,7 @@ async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
     status = await waits_for_bookies(run)
     assert status.legal_verbs == [Verb.PROCEED]
     assert status.waiting is not None
-    assert "old cannot take brokers back: [IDS_BEHIND]" in status.waiting.why
+    assert "old cannot take brokers back: [IDS_TOO_LOW]" in status.waiting.why
     await give_up(run)
     report = await run.report()
     assert report.outcome is Outcome.DONE
@@ -91,10 +91,10 @@ async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
         pytest.param("advance_ids", True, marks=pytest.mark.exhaustive),
     ],
 )
-async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, cancelled: bool) -> None:
-    """`proceed` ends a copy to a source that has died meanwhile: brokers start on the target, where they stay.
+async def test_a_source_that_dies_during_the_rollback(stage: Harness, step: str, cancelled: bool) -> None:
+    """`proceed` ends a copy to a source that died during the rollback: brokers start on the target, where they stay.
 
-    So it ends as done also where a cancellation began the way back: brokers use the target, and nothing was undone.
+    So it ends as done even if a cancellation began the rollback: brokers use the target, and nothing was undone.
     """
     hang = Hang()
     run = await stage.start(Script())
@@ -107,7 +107,7 @@ async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, can
     report = await run.report()
     assert report.outcome is Outcome.DONE
     assert run.script.cancelled == [step]
-    steps = [one for one in run.script.steps if one != "census"]
+    steps = [name for name in run.script.steps if name != "census"]
     begun = COPY_BACK[: COPY_BACK.index(step) + 1]
     assert steps == [*RESTART, *begun, "start_brokers", "flip_statuses", "release"]
     assert [call.args[0] for call in run.script.calls if call.step == "start_brokers"] == [Direction.FORWARD] * 2
@@ -116,8 +116,8 @@ async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, can
     assert not any("had been committed before" in note for note in report.notes)
 
 
-async def test_a_way_back_stays_given_up(stage: Harness) -> None:
-    """A way back that was given up is not begun again where brokers' start on the target must be repeated."""
+async def test_a_rollback_stays_given_up(stage: Harness) -> None:
+    """A rollback that was given up does not start again if the start of brokers on the target must be repeated."""
     dead = RollbackReadiness(blockers=(BLOCKER,))
     starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
     run = await stage.start(Script(check_rollback=dead, start_brokers=starts))
@@ -146,7 +146,7 @@ async def test_a_target_that_is_lost_is_given_up(stage: Harness) -> None:
     assert "new cannot be read" in waiting.why
     assert WITHOUT in waiting.action
     await run.update(WITHOUT, TARGET)
-    await run.until(lambda one: Verb.PROCEED in one.legal_verbs and bool(one.failed_items))
+    await run.until(lambda status: Verb.PROCEED in status.legal_verbs and bool(status.failed_items))
     await run.signal(Verb.PROCEED)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
@@ -156,8 +156,8 @@ async def test_a_target_that_is_lost_is_given_up(stage: Harness) -> None:
 
 
 @pytest.mark.parametrize("step", ["build", "advance_ids", "copy_tail"])
-async def test_a_target_that_dies_on_the_way_back(stage: Harness, step: str) -> None:
-    """The update ends a copy that waits for the target, and the way back continues without it."""
+async def test_a_target_that_dies_during_the_rollback(stage: Harness, step: str) -> None:
+    """The update ends a copy that waits for the target, and the rollback continues without it."""
     hang = Hang()
     run = await stage.start(Script(check_rollback=[ANSWERS["check_rollback"], GONE, DOWN, GONE]))
     await window_open(run)
@@ -169,13 +169,13 @@ async def test_a_target_that_dies_on_the_way_back(stage: Harness, step: str) -> 
     await run.update(WITHOUT, TARGET)
     assert (await run.report()).outcome is Outcome.ROLLED_BACK
     assert run.script.cancelled == [step]
-    steps = [one for one in run.script.steps if one not in ("census", "check_rollback")]
-    begun = [one for one in COPY_BACK[: COPY_BACK.index(step) + 1] if one != "check_rollback"]
+    steps = [name for name in run.script.steps if name not in ("census", "check_rollback")]
+    begun = [name for name in COPY_BACK[: COPY_BACK.index(step) + 1] if name != "check_rollback"]
     assert steps == [*RESTART, *begun, *WITHOUT_TARGET[step != "build" :], "release"]
 
 
 async def test_a_target_that_answers_is_not_given_up(stage: Harness) -> None:
-    """What could be copied back is never given up; nor is anything for another cluster, or where nothing goes back."""
+    """The update is refused if the target can be read, for another cluster, and if no rollback copies anything."""
     stop = Hang()
     run = await stage.start(Script())
     await window_open(run)

@@ -80,7 +80,7 @@ async def test_pause_before_brokers_stop(stage: Harness) -> None:
 
 
 async def test_no_round_without_a_hold(stage: Harness) -> None:
-    """A switch that nobody holds copies once, and continues."""
+    """A switch without a hold copies once, and continues."""
     run = await stage.start(Script(), rollback_window="PT0S")
     report = await run.report()
     assert _rounds(run) == [0]
@@ -100,7 +100,7 @@ async def test_no_pause_once_the_cutover_has_begun(stage: Harness) -> None:
 
 
 async def test_cutover_at(stage: Harness) -> None:
-    """Brokers stop at the time that was set, nobody must be there, and the last round was right before."""
+    """Brokers stop at the configured time without an operator, right after the last round."""
     at = await stage.env.get_current_time() + timedelta(minutes=10)
     run = await _held(stage, cutover_at=at.isoformat())
     report = await run.report()
@@ -109,8 +109,8 @@ async def test_cutover_at(stage: Harness) -> None:
     assert (run.script.stages, _rounds(run)[-1]) == (DONE, 0)
 
 
-async def test_what_gets_no_less_is_told(stage: Harness) -> None:
-    """Where producers are as fast as the copy the switch continues, and says how much is left for the pause."""
+async def test_a_remainder_that_does_not_shrink_is_reported(stage: Harness) -> None:
+    """If producers are as fast as the copy, the switch continues and reports how much remains for the pause."""
     run = await stage.start(Script(build=MUCH), rollback_window="PT0S")
     report = await run.report()
     assert any("what is left to copy without brokers gets no less: 900" in note for note in report.notes)
@@ -118,7 +118,7 @@ async def test_what_gets_no_less_is_told(stage: Harness) -> None:
 
 
 async def test_a_decision_is_followed_by_a_round(stage: Harness) -> None:
-    """What changed while the operator decided on ledgers that cannot be copied is copied before brokers stop."""
+    """Changes during the decision about ledgers that cannot be copied are copied before brokers stop."""
     run = await stage.start(Script(build=[FAILED, ROUND]), rollback_window="PT0S")
     await run.until(lambda status: _waits(status, WaitKind.DECISION))
     await stage.env.sleep(_LONG)
@@ -135,7 +135,7 @@ async def test_ledgers_that_fail_while_held(stage: Harness) -> None:
     await run.signal(Verb.PROCEED)
     status = await run.until(lambda status: _waits(status, WaitKind.DECISION))
     assert (status.phase, "stop_brokers" in run.script.steps) == (Phase.BUILD, False)
-    # Whoever decides can hold the cut-over again.
+    # The operator who decides can hold the cut-over again.
     await run.update("hold_before_cutover", HoldChange(hold=True))
     await run.signal(Verb.PROCEED)
     rounds = status.figures["catch_up_rounds"]
@@ -147,7 +147,7 @@ async def test_ledgers_that_fail_while_held(stage: Harness) -> None:
 
 
 async def test_hold_over_runs(stage: Harness) -> None:
-    """A held switch continues as new runs, keeps what it was told, and copies everything once only."""
+    """A held switch continues as new runs, keeps its instructions, and copies everything only once."""
     script = Script(build=[ANSWERS["build"], ROUND])
     run = await stage.start(script, history_limit=40, rollback_window="PT0S", hold_before_cutover=True)
     await run.until(lambda status: _waits(status, WaitKind.HOLD))
@@ -186,12 +186,12 @@ async def test_attribution_is_held_too(stage: Harness) -> None:
 
 
 def _rounds(run: Run) -> list[float]:
-    """How long each call of BUILD was to continue."""
+    """Return how long each call of BUILD was to continue."""
     return [call.args[1] for call in run.script.calls if call.step == "build" and call.args[0] == Direction.FORWARD]
 
 
 def _answered(figures: dict[str, Any]) -> int:
-    """How many rounds of a hold were not cancelled, the last one included."""
+    """Return how many rounds of a hold were not cancelled, the last one included."""
     return (figures["catch_up_rounds"] - BUILT.rounds) // ROUND.rounds
 
 
@@ -200,7 +200,7 @@ def _waits(status: Status, kind: WaitKind) -> bool:
 
 
 async def _held(stage: Harness, *, build: Any = None, **fields: Any) -> Run:
-    """A switch that holds before its cut-over, with one round done."""
+    """Start a switch that holds before its cut-over, with one round done."""
     script = Script(build=build or [ANSWERS["build"], ROUND])
     run = await stage.start(script, rollback_window="PT0S", **fields)
     await run.until(_has_caught_up)
@@ -208,5 +208,5 @@ async def _held(stage: Harness, *, build: Any = None, **fields: Any) -> Run:
 
 
 def _has_caught_up(status: Status) -> bool:
-    """Whether a round of the hold has ended; the test server takes no cancellation of a step that ends just then."""
+    """Return whether a round of the hold has ended: the test server cannot cancel a step that ends at that moment."""
     return _waits(status, WaitKind.HOLD) and status.figures.get("catch_up_rounds", 0) > BUILT.rounds

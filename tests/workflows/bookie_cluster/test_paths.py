@@ -20,7 +20,6 @@ from models.lifecycle.verbs import Verb
 from tests.workflows.bookie_cluster.activities import (
     ATTRIBUTION,
     BEGIN,
-    BEHIND,
     BLOCKED,
     BUILT,
     CONTESTED,
@@ -35,6 +34,7 @@ from tests.workflows.bookie_cluster.activities import (
     RESTART,
     SAFE,
     TARGETS,
+    TOO_LOW,
     AttributionScript,
     Script,
 )
@@ -43,7 +43,7 @@ from tests.workflows.lifecycle.harness import Harness
 
 FORWARD = Direction.FORWARD
 COMMITTED = Registration(added=(), epoch=7, committed=True)
-CONFLICT = ApplicationError("somebody wrote there", type=FailureKind.CONFLICT, non_retryable=True)
+CONFLICT = ApplicationError("another client wrote there", type=FailureKind.CONFLICT, non_retryable=True)
 
 
 @pytest.mark.parametrize("blocked", [False, True])
@@ -58,7 +58,7 @@ async def test_dry_run(stage: Harness, blocked: bool) -> None:
     ]
     assert report.figures["blockers"] == int(blocked)
     assert report.summary == (
-        'not ready: [IDS_BEHIND] new ids would collide. Cure: set "advance_ids"'
+        'not ready: [IDS_TOO_LOW] new ids would collide. Cure: set "advance_ids"'
         if blocked
         else "ready: about 12 s of copying 1,200 ledgers next to the traffic, then about 3 s between the brokers' stop "
         "and start (a probe wrote 5.7 MB/s just now)"
@@ -70,13 +70,13 @@ async def test_blockers(stage: Harness) -> None:
     run = await stage.start(Script(precheck=BLOCKED))
     failure = await run.typed_failure()
     assert failure.type == FailureKind.PRECHECK_FAILED
-    assert failure.message == '1 blocker(s):\n1. [IDS_BEHIND] new ids would collide. Cure: set "advance_ids"'
+    assert failure.message == '1 blocker(s):\n1. [IDS_TOO_LOW] new ids would collide. Cure: set "advance_ids"'
     assert run.script.steps == ["register", "precheck", "release"]
 
 
 @pytest.mark.parametrize("scripted", [Script, AttributionScript])
-async def test_resumed_behind_the_commit(stage: Harness, scripted: type[Script]) -> None:
-    """After a termination behind the commit a new start directs nobody again, and can still go back."""
+async def test_resumed_after_the_commit(stage: Harness, scripted: type[Script]) -> None:
+    """A new start after a termination after the commit directs no broker again, and can still be rolled back."""
     script = scripted(register=COMMITTED)
     run = await stage.start(script)
     await run.until(lambda status: status.phase == Phase.ROLLBACK_WINDOW)
@@ -91,14 +91,14 @@ async def test_resumed_behind_the_commit(stage: Harness, scripted: type[Script])
 
 
 async def test_resumed_and_blocked(stage: Harness) -> None:
-    """What blocks a resumed switch leaves its nodes in the registry, or the next start would not know of the commit."""
+    """A blocked resumed switch keeps its nodes in the registry, so that the next start knows of the commit."""
     run = await stage.start(Script(register=COMMITTED, precheck=BLOCKED))
     assert (await run.typed_failure()).type == FailureKind.PRECHECK_FAILED
     assert run.script.steps == ["register", "precheck"]
 
 
 async def test_resumed_in_the_cleanup(stage: Harness) -> None:
-    """After a termination in CLEANUP there is no way back; what the input orders is deleted, and the claim released."""
+    """A switch resumed in CLEANUP cannot be rolled back; it deletes what the input orders and releases the claim."""
     cleaning = COMMITTED.model_copy(update={"flipped": True})
     run = await stage.start(Script(register=cleaning), cleanup="remove", cleanup_at_window_end=True)
     report = await run.report()
@@ -142,8 +142,8 @@ async def test_search_attributes(stage: Harness) -> None:
     """Kind, phase and target are search attributes; the target is the new cluster's name."""
     run = await stage.start(Script(), rollback_window="PT0S")
     await run.report()
-    found = (await run.handle.describe()).typed_search_attributes
-    values = [found[SearchAttributeKey.for_keyword(name)] for name in SEARCH_ATTRIBUTES]
+    attributes = (await run.handle.describe()).typed_search_attributes
+    values = [attributes[SearchAttributeKey.for_keyword(name)] for name in SEARCH_ATTRIBUTES]
     assert values == ["bookie-cluster", "CLEANUP", "new"]
 
 
@@ -185,7 +185,7 @@ async def test_ids_are_advanced_first(stage: Harness) -> None:
 @pytest.mark.parametrize("script", [Script, AttributionScript])
 async def test_low_ids_at_the_switch(stage: Harness, script: type[Script]) -> None:
     """Ids that fell behind during BUILD stop the switch before brokers are directed; the failure names the cure."""
-    run = await stage.start(script(check_ids=[BEHIND, SAFE]))
+    run = await stage.start(script(check_ids=[TOO_LOW, SAFE]))
     failure = await run.typed_failure()
     assert failure.type == FailureKind.PRECHECK_FAILED
     assert "the id 21, which is not above the highest in use, 1,300" in failure.message
@@ -194,16 +194,16 @@ async def test_low_ids_at_the_switch(stage: Harness, script: type[Script]) -> No
     assert run.script.steps[-2:] == (["start_brokers", "release"] if script is Script else ["remove_copies", "release"])
 
 
-async def test_ids_behind_are_cured(stage: Harness) -> None:
+async def test_low_ids_are_raised_again(stage: Harness) -> None:
     """Ids that fell behind are lifted again where the plan allows it, and the switch continues."""
-    run = await stage.start(Script(check_ids=BEHIND), rollback_window="PT0S", advance_ids=True)
+    run = await stage.start(Script(check_ids=TOO_LOW), rollback_window="PT0S", advance_ids=True)
     assert (await run.report()).outcome is Outcome.DONE
     assert run.script.steps[3:7] == ["build", "stop_brokers", "check_ids", "advance_ids"]
 
 
 async def test_ids_that_cannot_be_lifted(stage: Harness) -> None:
-    """A generator that stays behind although it was lifted stops the switch."""
-    run = await stage.start(Script(advance_ids=BEHIND), advance_ids=True)
+    """A generator whose next id stays too low although it was raised stops the switch."""
+    run = await stage.start(Script(advance_ids=TOO_LOW), advance_ids=True)
     assert (await run.typed_failure()).type == FailureKind.PRECHECK_FAILED
     assert run.script.steps == ["register", "precheck", "advance_ids", "release"]
 
@@ -226,7 +226,7 @@ async def test_ids_unchecked_in_a_laboratory(stage: Harness) -> None:
 
 
 async def test_failed_ledgers_wait_for_a_decision(stage: Harness) -> None:
-    """Ledgers that cannot be copied hold BUILD until somebody decides; `proceed` goes on, and the report names them."""
+    """BUILD waits for a decision on ledgers that cannot be copied; after `proceed` the report names them."""
     other = FailedItem(ledger_id=77, path="/managed-ledgers/u", reason="its data ledger is not in new")
     lost = FailedItems.of(MISSING, [*LOST.items, other])
     holed = HOLED.model_copy(update={"missing": lost})
@@ -268,7 +268,7 @@ async def test_failures_that_are_known_are_not_asked_again(stage: Harness) -> No
 
 
 async def test_failures_that_heal(stage: Harness) -> None:
-    """A ledger that was copied in the pause after all is no failure any more."""
+    """A ledger that could be copied in the pause is not a failure any more."""
     run = await stage.start(Script(build=FAILED), rollback_window="PT0S")
     await run.until(lambda status: status.waiting is not None)
     await run.signal(Verb.PROCEED)
@@ -287,7 +287,7 @@ async def test_rollback_instead_of_proceed(stage: Harness) -> None:
 
 
 async def test_many_failures_are_counted(stage: Harness) -> None:
-    """What is not named is counted."""
+    """Items that are not named are counted."""
     ledgers = [FailedItem(ledger_id=number, reason="differs") for number in range(1, 1_103)]
     many = FAILED.model_copy(update={"failed": FailedItems.of(NOT_COPIED, ledgers, listed_in="/progress/failed")})
     run = await stage.start(Script(build=many), rollback_window="PT0S")
@@ -309,7 +309,7 @@ async def test_attribution_needs_no_decision(stage: Harness) -> None:
 
 
 async def test_contested_positions_are_tried_again(stage: Harness) -> None:
-    """Positions that others change meanwhile are taken in the next round."""
+    """Positions that other clients change during a round are repeated in the next round."""
     run = await stage.start(AttributionScript(promote=[CONTESTED, CONTESTED, PROMOTED]), rollback_window="PT0S")
     report = await run.report()
     assert run.script.steps.count("promote") == 3
@@ -317,7 +317,7 @@ async def test_contested_positions_are_tried_again(stage: Harness) -> None:
 
 
 async def test_positions_that_stay_contested(stage: Harness) -> None:
-    """After five rounds contested positions are told; they are no failures (PIP-477, "Failure Handling")."""
+    """After five rounds contested positions are reported; they are not failures (PIP-477, "Failure Handling")."""
     run = await stage.start(AttributionScript(promote=CONTESTED), rollback_window="PT0S")
     report = await run.report()
     assert run.script.steps.count("promote") == 5
@@ -379,12 +379,12 @@ async def test_cleanup_that_fails(stage: Harness, step: str) -> None:
     run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
-    assert [items.lines() for items in report.failed_items] == [["cleanup: Conflict: somebody wrote there"]]
+    assert [items.lines() for items in report.failed_items] == [["cleanup: Conflict: another client wrote there"]]
     assert script.steps[-2:] == [step, "release"]
 
 
 async def test_nothing_to_delete(stage: Harness) -> None:
-    """Where the list is empty nothing is deleted."""
+    """Nothing is deleted if the list is empty."""
     script = Script(list_targets=TARGETS.model_copy(update={"ledgers": 0}))
     run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
     assert (await run.report()).outcome is Outcome.DONE
@@ -392,5 +392,5 @@ async def test_nothing_to_delete(stage: Harness) -> None:
 
 
 def phases(report: Report) -> list[str]:
-    """The phases that a switch went through."""
+    """Return the phases that a switch went through."""
     return [entry.phase for entry in report.history]

@@ -1,4 +1,4 @@
-"""The bookie cluster migration's way back: by the operator, by failures, by deadlines, from every phase."""
+"""Rollbacks of the bookie cluster migration: by the operator, by failures, by deadlines, from every phase."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from tests.workflows.bookie_cluster.activities import (
     ANSWERS,
     ATTRIBUTION,
     BEGIN,
-    BEHIND,
     BUILT,
     CONTESTED,
     COPY_BACK,
@@ -30,6 +29,7 @@ from tests.workflows.bookie_cluster.activities import (
     RESTART,
     STOPPED_BACK,
     TAIL,
+    TOO_LOW,
     AttributionScript,
     Script,
     stopped,
@@ -54,7 +54,7 @@ UNDO_RESTART: dict[str, list[str]] = {
     "set_target": [*STOPPED_BACK, "release"],
     "start_brokers": [*STOPPED_BACK, "release"],
 }
-"""The way back of routing `restart` from each step."""
+"""The rollback of routing `restart` from each step."""
 
 UNDO_ATTRIBUTION: dict[str, list[str]] = {
     "register": ["release"],
@@ -64,7 +64,7 @@ UNDO_ATTRIBUTION: dict[str, list[str]] = {
     "set_target": ["set_target", *CLEAR],
     "promote": ["set_target", "promote", *CLEAR],
 }
-"""The way back of routing `attribution` from each step."""
+"""The rollback of routing `attribution` from each step."""
 
 CASES = [
     *((Script, RESTART, step, undo) for step, undo in UNDO_RESTART.items()),
@@ -117,7 +117,7 @@ async def test_failure_in_each_step(
 async def test_cancellation_in_each_step(
     stage: Harness, script: type[Script], road: list[str], step: str, undo: list[str]
 ) -> None:
-    """A workflow that is cancelled takes the way back first, and ends as cancelled."""
+    """A cancelled workflow is rolled back first, and ends as cancelled."""
     run = await _hanging(stage, script, step)
     await run.handle.cancel()
     assert isinstance(await run.failure(), CancelledError)
@@ -125,8 +125,8 @@ async def test_cancellation_in_each_step(
     assert (await run.handle.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
-async def test_every_try_of_the_way_back_counts(stage: Harness) -> None:
-    """What a try copied back before it failed counts, also where the next one begins in another run."""
+async def test_every_attempt_of_the_rollback_counts(stage: Harness) -> None:
+    """Ledgers that a failed attempt copied back count, even if the next attempt is in another run."""
     again = CopySummary(equal=BUILT.copied, compared=BUILT.compared)
     # While an activity runs no new run begins. A query that meets the end of a run would leave the time-skipping server
     # with a workflow task that it takes no answer to, and no time would pass any more.
@@ -171,7 +171,7 @@ async def test_cancellation_in_the_window(stage: Harness) -> None:
 
 
 async def test_rollback_after_the_window(stage: Harness) -> None:
-    """Once the window is over a rollback is refused; the refusal names the way back that there is."""
+    """Once the window is over a rollback is refused; the refusal names the failback that remains."""
     hang = Hang()
     run = await stage.start(Script(flip_statuses=hang), rollback_window="PT0S")
     await hang.entered()
@@ -215,14 +215,14 @@ async def test_longest_pause(stage: Harness, step: str) -> None:
 
 
 async def test_longest_pause_at_a_decision(stage: Harness) -> None:
-    """A decision that nobody takes while brokers are stopped ends with the longest pause."""
+    """A decision that is not taken while brokers are stopped ends with the longest pause."""
     run = await stage.start(Script(copy_tail=HOLED), pause_deadline="PT30M")
     assert (await run.typed_failure()).type == FailureKind.DEADLINE
     assert run.script.steps == [*RESTART[:6], *LIFT, "start_brokers", "release"]
 
 
 async def test_stopping_brokers_has_all_the_time(stage: Harness) -> None:
-    """The pause counts from the first broker's end: waiting for people who stop brokers is no part of it."""
+    """The pause counts from the end of the first broker; the wait for people who stop brokers does not count."""
     hang = Hang(answer=_stopped_late)
     run = await stage.start(Script(stop_brokers=hang), pause_deadline="PT4S", rollback_window="PT0S")
     await hang.entered()
@@ -281,11 +281,11 @@ async def test_copy_is_repeated_where_a_broker_came(stage: Harness, back: bool) 
     assert any("a broker came after everything had been copied" in note for note in report.notes)
 
 
-# What happens on the way back ---------------------------------------------------------------------------------------
+# Events during the rollback ---------------------------------------------------------------------------------------
 
 
-async def test_way_back_is_repeated_where_it_failed(stage: Harness) -> None:
-    """A way back that fails is tried again; brokers that may run on the source already are not stopped again."""
+async def test_a_failed_rollback_is_repeated(stage: Harness) -> None:
+    """A failed rollback is repeated; brokers that may run on the source already are not stopped again."""
     starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
     run = await stage.start(Script(start_brokers=starts))
     await window_open(run)
@@ -298,7 +298,7 @@ async def test_way_back_is_repeated_where_it_failed(stage: Harness) -> None:
 
 async def test_ids_of_the_source_must_be_lifted(stage: Harness) -> None:
     """Brokers do not start on the source before its next id lies above all that the target handed out."""
-    checks = [ANSWERS["check_ids"], BEHIND, ANSWERS["check_ids"]]
+    checks = [ANSWERS["check_ids"], TOO_LOW, ANSWERS["check_ids"]]
     run = await stage.start(Script(check_ids=checks))
     await window_open(run)
     await run.signal(Verb.ROLLBACK)
@@ -308,8 +308,8 @@ async def test_ids_of_the_source_must_be_lifted(stage: Harness) -> None:
     assert any("the next ledger of old would get the id 21" in note for note in report.notes)
 
 
-async def test_failures_on_the_way_back_wait_for_a_decision(stage: Harness) -> None:
-    """Ledgers that cannot be copied back hold the way back until somebody decides, once."""
+async def test_failures_of_the_rollback_wait_for_a_decision(stage: Harness) -> None:
+    """A rollback waits once for a decision on ledgers that cannot be copied back."""
     starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
     run = await stage.start(Script(copy_tail=[TAIL, HOLED], start_brokers=starts))
     await window_open(run)
@@ -336,8 +336,8 @@ async def test_a_store_that_never_answers_ends_the_start(stage: Harness) -> None
     assert sum(entry.seconds(history[-1].started) for entry in history) < 300
 
 
-async def test_contested_positions_on_the_way_back(stage: Harness) -> None:
-    """Attributions that others keep changing hold the way back, which is repeated until none is left."""
+async def test_contested_positions_during_the_rollback(stage: Harness) -> None:
+    """Attributions that others keep changing hold the rollback, which is repeated until none remains."""
     promotes = [ANSWERS["promote"], *[CONTESTED] * 5, ANSWERS["promote"]]
     run = await stage.start(AttributionScript(promote=promotes))
     await window_open(run)
@@ -348,7 +348,7 @@ async def test_contested_positions_on_the_way_back(stage: Harness) -> None:
 
 
 async def test_rollback_given_twice(stage: Harness) -> None:
-    """A second rollback changes nothing: the way back runs once."""
+    """A second rollback changes nothing: the rollback runs once."""
     run = await _hanging(stage, Script, "build")
     for reason in ("first", "second"):
         await run.signal(Verb.ROLLBACK, reason)
@@ -357,7 +357,7 @@ async def test_rollback_given_twice(stage: Harness) -> None:
     assert any("rollback refused: " in note and note.endswith("(second)") for note in report.notes)
 
 
-async def test_cancellation_does_not_reach_the_way_back(stage: Harness) -> None:
+async def test_cancellation_does_not_interrupt_the_rollback(stage: Harness) -> None:
     """A cancellation that arrives while brokers are brought back waits until they are."""
     back = Hang()
     run = await stage.start(Script(start_brokers=[ANSWERS["start_brokers"], back]))
@@ -381,30 +381,31 @@ async def test_copies_stay_for_the_next_start(stage: Harness) -> None:
     assert any("a new start of this switch uses them" in note for note in report.notes)
 
 
-@pytest.mark.parametrize(("step", "told"), [("remove_copies", "not all copies"), ("release", "own nodes")])
-async def test_what_a_later_start_can_do_as_well(stage: Harness, step: str, told: str) -> None:
-    """Copies and nodes that cannot be removed are told, and do not keep the rollback from its end."""
+@pytest.mark.parametrize(("step", "note"), [("remove_copies", "not all copies"), ("release", "own nodes")])
+async def test_cleanup_that_fails_does_not_block_the_rollback(stage: Harness, step: str, note: str) -> None:
+    """Copies and nodes that cannot be removed are reported, and do not block the end of the rollback."""
     run = await _hanging(stage, AttributionScript, "build")
     run.script.say(step, DENIED)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
-    assert told in report.notes[-1]
+    assert note in report.notes[-1]
     assert report.notes[-1].endswith("Denied: no right to write")
 
 
-@pytest.mark.parametrize(("deleted", "left"), [(5, 0), (0, 5)])
-async def test_copies_are_removed_in_parts(stage: Harness, deleted: int, left: int) -> None:
+@pytest.mark.parametrize(("deleted", "remaining"), [(5, 0), (0, 5)])
+async def test_copies_are_removed_in_parts(stage: Harness, deleted: int, remaining: int) -> None:
     """Copies are removed in bounded steps until none is left, or none can be removed."""
     run = await _hanging(stage, AttributionScript, "build")
     run.script.say(
-        "remove_copies", [LedgersDeleted(deleted=500, remaining=5), LedgersDeleted(deleted=deleted, remaining=left)]
+        "remove_copies",
+        [LedgersDeleted(deleted=500, remaining=5), LedgersDeleted(deleted=deleted, remaining=remaining)],
     )
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert run.script.steps.count("remove_copies") == 2
     assert report.figures["copies_removed"] == 500 + deleted
-    assert any(f"{left} copies stay in the target" in note for note in report.notes) is bool(left)
+    assert any(f"{remaining} copies stay in the target" in note for note in report.notes) is bool(remaining)
 
 
 # The delay of the deletion, routing `attribution` -------------------------------------------------------------------
@@ -494,7 +495,7 @@ def _stopped_late(begun: datetime) -> BrokersStopped:
 
 
 async def _hanging(stage: Harness, script: type[Script], step: str) -> Run:
-    """A switch whose step hangs the first time that it runs."""
+    """Start a switch in which a step hangs the first time that it runs."""
     hang = Hang()
     run = await stage.start(script(**{step: [hang, script.usual[step]]}))
     await hang.entered()
@@ -509,5 +510,5 @@ async def _rolled_back(stage: Harness, **fields: Any) -> Run:
 
 
 def _all_go_back(run: Run, steps: int) -> None:
-    """Every step of the way back that has a direction goes back."""
+    """Assert that every step of the rollback that has a direction has the direction BACK."""
     assert all(call.args[0] == BACK for call in run.script.calls[-steps:] if call.args)

@@ -111,8 +111,8 @@ async def test_census_that_fails(stage: Harness) -> None:
     run = await stage.start(Script(census=DENIED), rollback_window="PT25M")
     report = await run.report()
     assert report.outcome is Outcome.DONE
-    told = [note for note in report.notes if "it could not be seen who uses which cluster: Denied" in note]
-    assert len(told) == 3
+    failures = [note for note in report.notes if "it could not be seen who uses which cluster: Denied" in note]
+    assert len(failures) == 3
     window = report.history[-2]
     assert 25 * 60 <= window.seconds(window.started) < 26 * 60
 
@@ -166,7 +166,7 @@ async def test_pace_where_nothing_is_copied(stage: Harness, step: str) -> None:
     assert "set_pace" not in run.script.steps
 
 
-async def test_pace_of_the_way_back(stage: Harness) -> None:
+async def test_pace_of_the_rollback(stage: Harness) -> None:
     """The pace can be changed while ledgers are copied back."""
     hang = Hang()
     run = await _open(stage, Script())
@@ -390,7 +390,7 @@ async def test_orders_before_the_window(stage: Harness, order: CleanupOrder, nam
 
 
 async def _open(stage: Harness, script: Script, **fields: Any) -> Run:
-    """A switch whose window is open, with the first census done."""
+    """Start a switch and wait until its window is open, with the first census done."""
     run = await stage.start(script, **fields)
     await window_open(run)
     return run

@@ -32,7 +32,7 @@ GO = [LET] * 8
 
 @dataclass(frozen=True)
 class Case:
-    """What happens to one switch.
+    """Answers, faults and verbs of one switch.
 
     Attributes:
         faults: activities that fail the first time that they may end, or that answer although they were cancelled.
@@ -46,7 +46,7 @@ class Case:
     moves: list[str]
 
     def answer(self, activity: str) -> Any:
-        """What an activity answers when it ends well."""
+        """Return the answer of an activity that ends well."""
         return LOSSES.get(activity, ANSWERS[activity]) if self.losses else ANSWERS[activity]
 
 
@@ -66,13 +66,13 @@ cases = st.builds(
 @example(Case("restart", {}, losses=False, moves=[*GO, Verb.ROLLBACK, CANCEL, LET, Verb.PROCEED]))
 @example(Case("attribution", {"promote": DEAF}, losses=False, moves=[*[LET] * 6, Verb.ROLLBACK, LET, LET, CANCEL]))
 async def test_every_walk_ends(stage: Harness, case: Case) -> None:
-    """Whatever is asked, fails or is deaf: the switch ends, with brokers directed to one cluster and started there."""
+    """Any sequence of verbs and faults ends the switch with brokers directed to one cluster and started there."""
     hangs = {name: hang(case.faults.get(name, ""), case.answer(name)) for name in ACTIVITIES}
     script = (Script if case.routing == "restart" else AttributionScript)(
-        **{name: [one, case.answer(name)] for name, one in hangs.items()}
+        **{name: [blocked, case.answer(name)] for name, blocked in hangs.items()}
     )
     run = await stage.start(script, rollback_window="PT15M", deletion_delay="PT15M")
-    status = await Walk(run, undo_phase=Phase.ROLLED_BACK, stands=_stands).play(case.moves, hangs.values())
+    status = await Walk(run, undo_phase=Phase.ROLLED_BACK, stands=_is_idle).play(case.moves, hangs.values())
 
     assert (status.deadlines, "pause_since" in status.facts) == ({}, False)
     phases = [entry.phase for entry in status.history]
@@ -91,12 +91,12 @@ async def test_every_walk_ends(stage: Harness, case: Case) -> None:
 
 
 def _last(run: Run, activity: str) -> Direction | None:
-    """The direction in which an activity ran last."""
+    """Return the direction in which an activity ran last."""
     return next((call.args[0] for call in reversed(run.script.calls) if call.step == activity), None)
 
 
-def _stands(status: Status) -> bool:
-    """Whether it is paused, at a decision, in a window with the first census done, or about to repeat the rollback."""
+def _is_idle(status: Status) -> bool:
+    """Return whether the switch is paused, decides, is in a window after its first census, or about to retry."""
     wait = status.waiting
     in_window = status.phase == Phase.ROLLBACK_WINDOW and wait is not None and wait.kind is WaitKind.WINDOW
     return not in_window or "target_only_ledgers" in status.facts
