@@ -60,7 +60,7 @@ MUTANTS = mutants(
             "bookie-cluster/batches-of-a-bookie-that-ends-the-connection": becomes("True"),
             "bookie-cluster/a-ledger-of-a-false-length-is-read-as-a-whole": drop,
         },
-        f"{_BOOKKEEPER_COPY}::test_entries_on_a_dead_bookie_are_one_ledgers_trouble": {
+        f"{_BOOKKEEPER_COPY}::test_entries_on_a_dead_bookie_fail_one_ledger_only": {
             "bookie-cluster/an-id-that-is-written-again-is-deleted": drop,
         },
         f"{_LEDGER_DIRECTORY}::test_an_id_that_was_deleted_is_not_created_again": {

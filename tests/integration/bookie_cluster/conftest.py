@@ -1,4 +1,4 @@
-"""What tests of the bookie cluster migration share: a Spark session for activities that are called without a worker."""
+"""Fixtures of the tests of the bookie cluster migration: a Spark session for activities without a worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark.engine import SparkEngine
 
 @pytest.fixture(scope="package")
 def engine() -> Generator[SparkEngine]:
-    """A local Spark session of two lanes in the process of the tests, which can have one at a time."""
+    """A local Spark session with two threads in the process of the tests; a process can have only one session."""
     started = SparkEngine("local[2]")
     started.start()
     yield started

@@ -23,11 +23,11 @@ Action = Callable[[BookieRegistry], Any]
 
 
 def at_once(url: StoreUrl, actions: Sequence[tuple[Attempt, Action]]) -> list[Any]:
-    """Do all of these at the same moment, each over a session of its own, some times over."""
+    """Perform all actions at the same moment, each over its own session; repeat this some times."""
     start = Barrier(len(actions))
 
-    def run(one: tuple[Attempt, Action]) -> list[Any]:
-        me, action = one
+    def run(pair: tuple[Attempt, Action]) -> list[Any]:
+        me, action = pair
         with open_registry(url, me) as registry:
             results: list[Any] = []
             for _ in range(ROUNDS):

@@ -43,7 +43,7 @@ def cluster(make_stack: MakeStack, engine: SparkEngine) -> Generator[Place]:
     with Place(stack, engine) as place:
         place.direct()
         place.put_schema("first", 1)
-        # The broker stores one of its own when it first serves a namespace; tests must not have to count it.
+        # The broker stores one of its own when it first serves a namespace; tests should not count it.
         system = "/schemas/public/default/__change_events"
         wait_for("the broker's own schema", lambda: place.zookeeper.exists(system), 60)
         yield place
@@ -51,7 +51,7 @@ def cluster(make_stack: MakeStack, engine: SparkEngine) -> Generator[Place]:
 
 @pytest.fixture
 def place(cluster: Place) -> Generator[Place]:
-    """The cluster with all promoted that stands, so that a test counts its own; it ends without a violation."""
+    """The cluster after a promotion of all that exists, so that a test counts its own; it ends without a violation."""
     cluster.build()
     cluster.promote()
     yield cluster
@@ -59,14 +59,14 @@ def place(cluster: Place) -> Generator[Place]:
 
 
 def schema_of(place: Place, topic: str, versions: int) -> bytes:
-    """Store so many versions of a schema; returns its node."""
+    """Store this many versions of a schema; returns its node."""
     for number in range(1, versions + 1):
         place.put_schema(topic, number)
     return place.locator(topic)
 
 
 def counts(promotion: Promotion) -> tuple[int, int, int, int]:
-    """Rewritten, contested, deferred and failed."""
+    """Return the numbers of rewritten, contested, deferred and failed attributions."""
     return promotion.schemas, promotion.contested, promotion.deferred_count, promotion.failed.count
 
 
@@ -142,8 +142,8 @@ def test_a_version_that_was_not_copied_stays(place: Place) -> None:
     assert stamps(place.locator("partly")) == [NEW] * 4
 
 
-def test_a_schema_that_is_stored_meanwhile_is_kept(place: Place) -> None:
-    """A version that a broker stores between reading and compare-and-set stands, and moves with the next build."""
+def test_a_schema_that_is_stored_during_the_promotion_is_kept(place: Place) -> None:
+    """A version that a broker stores between reading and compare-and-set stays, and moves with the next build."""
     schema_of(place, "growing", 2)
     place.build()
     more = [3]
@@ -197,7 +197,7 @@ def test_attributions_that_a_broker_drops_are_set_again(place: Place) -> None:
 
 @pytest.mark.parametrize("named", [NEW, "third"])
 def test_a_ledger_that_the_bootstrap_marker_misplaces_is_refused(place: Place, named: str) -> None:
-    """Ledgers without a mark that only the source has, while the marker names another cluster, are no silent loss.
+    """Ledgers without a mark that only the source has, while the marker names another cluster, are reported.
 
     The precheck refuses the switch, and a promotion that finds them counts them as failed; each names the ledgers.
     """
@@ -209,17 +209,17 @@ def test_a_ledger_that_the_bootstrap_marker_misplaces_is_refused(place: Place, n
         place.set_node(marker, bootstrap_marker(named))
         place.build()
 
-        found = place.steps.run(lambda task: SwitchPrecheckRun(task).run(), place.input)
+        precheck = place.steps.run(lambda task: SwitchPrecheckRun(task).run(), place.input)
         promotion = place.promote()
     finally:
         place.set_node(marker, bootstrap_marker(OLD))
 
-    (blocker,) = (one for one in found.blockers if one.code == "UNATTRIBUTED_LEDGERS")
+    (blocker,) = (candidate for candidate in precheck.blockers if candidate.code == "UNATTRIBUTED_LEDGERS")
     assert f"ledgers that are not in {named}, where {marker} says that they are" in blocker.cause
     # Topics' ledgers without a mark are refused as well: nothing moves those.
     for kind, ledger in (("schema", first), ("schema", second), ("data", "")):
         assert f"{kind} ledger {ledger}" in blocker.cause
-    assert {one.reason for one in promotion.failed.items if topic in str(one.path)} == {
+    assert {item.reason for item in promotion.failed.items if topic in str(item.path)} == {
         f"ledger {ledger} has no attribution, and is not in {named}, which the bootstrap marker names"
         for ledger in (first, second)
     }
@@ -232,7 +232,7 @@ def test_a_ledger_that_the_bootstrap_marker_misplaces_is_refused(place: Place, n
 
 
 def test_a_marker_of_another_form_is_refused(place: Place) -> None:
-    """What the marker says of ledgers without a mark must be known before one of them moves."""
+    """The marker must name the cluster of ledgers without a mark before one of them moves."""
     marker = f"{place.input.registry_path}/{BOOTSTRAP}"
     try:
         place.set_node(marker, b"old")
@@ -257,7 +257,7 @@ def test_properties_of_a_ledger_survive_as_the_table_of_releases_says(place: Pla
 
     after = ManagedLedgerInfo.FromString(place.zookeeper.get(path)[0])
     assert len(after.ledgerInfo) > len(info.ledgerInfo)
-    (same,) = (one for one in after.ledgerInfo if one.ledgerId == ledger.ledgerId)
+    (same,) = (info for info in after.ledgerInfo if info.ledgerId == ledger.ledgerId)
     release = parse_release(chosen_release().version)
     assert attribution(same.properties) == (None if has_defect(release, "PROPERTIES_LOST_ON_OPEN") else OLD)
 

@@ -1,4 +1,4 @@
-"""Attributions of cursors in a switch of bookie clusters, changed by the owners of topics: the double stands for them.
+"""Attributions of cursors in a switch of bookie clusters, changed by the owners of topics; a double replaces them.
 
 A cursor has a closed ledger that is still referred to after a crash: the broker that takes the topic over closes it.
 """
@@ -85,7 +85,7 @@ def name_the_old(place: Place) -> None:
 
 
 def writes(url: str) -> bool:
-    """Whether a broker's health check writes a message and reads it."""
+    """Return whether a broker's health check writes a message and reads it."""
     with StackAdmin(url) as admin:
         try:
             admin.brokers.check_health()
@@ -95,50 +95,50 @@ def writes(url: str) -> bool:
 
 
 def subscribe(client: Any, topic: str) -> Any:
-    """A consumer of the topic's cursor."""
+    """Subscribe to a topic with its cursor."""
     return client.subscribe(topic_url(topic), CURSORS[topic], pulsar.ConsumerType.Shared)
 
 
-def go_on(place: Place, client: Any, topic: str) -> None:
-    """Acknowledge one message more, for which the owner begins another ledger."""
-    standing = ledger(place, topic)
+def acknowledge_next(place: Place, client: Any, topic: str) -> None:
+    """Acknowledge one more message, for which the owner begins another ledger."""
+    earlier = ledger(place, topic)
     consumer = subscribe(client, topic)
     consumer.acknowledge(consumer.receive(30_000))
-    wait_for("another ledger", lambda: ledger(place, topic) not in (standing, -1), 30)
+    wait_for("another ledger", lambda: ledger(place, topic) not in (earlier, -1), 30)
 
 
 def path_of(topic: str) -> str:
-    """The node of a topic's cursor."""
+    """Return the path of the node of a topic's cursor."""
     cursor = CURSORS[topic]
     return f"/managed-ledgers/public/default/persistent/{_ENCODED.get(topic, topic)}/{_ENCODED.get(cursor, cursor)}"
 
 
 def node(place: Place, topic: str) -> bytes:
-    """What it holds."""
+    """Return the content of the node of a topic's cursor."""
     return place.zookeeper.get(path_of(topic))[0]
 
 
 def ledger(place: Place, topic: str) -> int:
-    """The ledger of a topic's cursor, -1 for none."""
+    """Return the ledger of a topic's cursor, -1 for none."""
     return cursor_node.ledger_of(node(place, topic))
 
 
 def stamp(place: Place, topic: str) -> str | None:
-    """The attribution of a topic's cursor."""
+    """Return the attribution of a topic's cursor."""
     return cursor_node.properties(node(place, topic)).get(cursor_node.ATTRIBUTION)
 
 
 def positions(place: Place, *topics: str) -> dict[str, tuple[str, str]]:
-    """How far the cursors of topics are, as their owners say, which load the topics for that."""
-    found: dict[str, tuple[str, str]] = {}
+    """Return the positions of the cursors of topics, as reported by their owners, which load the topics for that."""
+    positions_by_topic: dict[str, tuple[str, str]] = {}
     for topic in topics:
         (cursor,) = place.admin.topics.internal_stats(TopicName.parse(topic)).cursors.values()
-        found[topic] = (cursor.mark_delete_position, cursor.individually_deleted_messages)
-    return found
+        positions_by_topic[topic] = (cursor.mark_delete_position, cursor.individually_deleted_messages)
+    return positions_by_topic
 
 
 def test_names_are_those_of_clients() -> None:
-    """Names of nodes are decoded as brokers encode them, and what is no cursor of a topic has no name."""
+    """Names of nodes are decoded as brokers encode them, and nodes that are not cursors of topics have no name."""
     name = cursor_name(path_of(ODD))
     assert name is not None
     assert (str(name.topic), name.cursor) == (topic_url(ODD), ODD_CURSOR)
@@ -146,16 +146,16 @@ def test_names_are_those_of_clients() -> None:
 
 
 def test_owners_promote_closed_cursors_and_set_them_back(place: Place) -> None:
-    """Only the attribution changes (I9), open cursors wait, one that rolls over counts as that, and nobody rewinds."""
-    settled = (ODD, "plain")
-    known = positions(place, *settled)
+    """Only the attribution changes (I9), open cursors wait, a rolled-over one counts as that, and no cursor rewinds."""
+    closed = (ODD, "plain")
+    initial = positions(place, *closed)
     client = quiet_client(place.stack.broker_url)
-    go_on(place, client, "open")
+    acknowledge_next(place, client, "open")
     before = {topic: node(place, topic) for topic in CURSORS}
 
     place.build()
     place.double.before_promote = lambda body: (
-        go_on(place, client, "rolls") if body["topic"] == topic_url("rolls") else None
+        acknowledge_next(place, client, "rolls") if body["topic"] == topic_url("rolls") else None
     )
     there = place.promote()
     place.double.before_promote = None
@@ -165,14 +165,14 @@ def test_owners_promote_closed_cursors_and_set_them_back(place: Place) -> None:
     assert there.deferred == (f"cursor sub of {topic_url('open')}: ledger {ledger(place, 'open')} is open",)
     asked = sorted((body["topic"], body["cursorName"]) for body in place.double.promotions)
     assert asked == sorted((topic_url(topic), CURSORS[topic]) for topic in CURSORS if topic != "open")
-    for topic in settled:
+    for topic in closed:
         after = node(place, topic)
         assert cursor_node.without_properties(after) == cursor_node.without_properties(before[topic])
         assert cursor_node.properties(after) == {**cursor_node.properties(before[topic]), cursor_node.ATTRIBUTION: NEW}
     assert node(place, "open") == before["open"]
 
     place.crash_brokers()
-    assert positions(place, *settled) == known
+    assert positions(place, *closed) == initial
     positions(place, "rolls", "open")
     place.build()
     rest = place.promote()
@@ -187,7 +187,7 @@ def test_owners_promote_closed_cursors_and_set_them_back(place: Place) -> None:
     assert {stamp(place, topic) for topic in CURSORS} == {OLD}
     assert cursor_node.without_properties(node(place, "open")) == cursor_node.without_properties(before["open"])
     place.crash_brokers()
-    assert positions(place, *settled) == known
+    assert positions(place, *closed) == initial
 
 
 def test_the_node_counts_and_not_the_answer(place: Place) -> None:
@@ -216,8 +216,8 @@ def test_the_node_counts_and_not_the_answer(place: Place) -> None:
     assert sum(stamp(place, topic) == NEW for topic in CURSORS) == count
 
 
-def test_every_broker_is_told_the_read_mode(place: Place) -> None:
-    """The registry keeps the mode, and a broker that cannot be told fails the step while the others know it."""
+def test_every_broker_gets_the_read_mode(place: Place) -> None:
+    """The registry keeps the mode; a broker that cannot be reached fails the step, and the others get the mode."""
     task = place.steps.task(place.input)
     set_read_mode(task, ReadModeChange(mode=ReadMode.OLD_CLUSTER_ONLY))
     assert place.double.read_modes == {"broker-1": "OLD_CLUSTER_ONLY", "broker-2": "OLD_CLUSTER_ONLY"}
@@ -249,8 +249,8 @@ def test_the_client_of_a_cluster_that_nothing_needs_is_closed(place: Place) -> N
     assert sorted(place.double.closed) == [("broker-1", NEW), ("broker-2", NEW)]
 
 
-def test_brokers_without_the_plugin_are_told_apart(place: Place) -> None:
-    """A real broker of today does not know the requests, which is said with the cure; and without brokers nobody is."""
+def test_brokers_without_the_plugin_are_distinguished(place: Place) -> None:
+    """The error of a real broker, which lacks the requests, names the cure; without brokers the error says so."""
     access = place.steps.runtime.admin
     real = Service("broker today", 1, f'{{"webServiceUrl": "{place.stack.admin_urls[0]}"}}'.encode())
     with (

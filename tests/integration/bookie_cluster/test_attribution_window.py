@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
 
 @pytest.fixture(scope="module")
 def place(make_stack: MakeStack, engine: SparkEngine) -> Generator[Place]:
-    """A bookie in each cluster, and a broker that writes to the old one, whatever it is told."""
+    """A bookie in each cluster, and a broker that always writes to the old one."""
     stack = make_stack(
         StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="window"), announce_doubles
     )
@@ -36,27 +36,27 @@ def place(make_stack: MakeStack, engine: SparkEngine) -> Generator[Place]:
 
 
 def in_source(place: Place) -> set[int]:
-    """Ids of the ledgers of the old cluster."""
+    """Return the ids of the ledgers of the old cluster."""
     with LedgerDirectory(place.input.source.root, Access()) as directory:
         return {record.ledger_id for batch in directory.scan() for record in batch}
 
 
 def test_precheck_finds_the_plugin(place: Place) -> None:
     """Brokers that answer for the plugin are not in the way; the plan says what moves and what stays."""
-    found = place.steps.run(
+    precheck = place.steps.run(
         lambda task: SwitchPrecheckRun(task).run(),
         place.input.model_copy(update={"advance_ids": True}),
     )
 
-    assert found.blockers == ()
-    assert found.survey is not None
-    assert found.survey.kinds.keys() <= {"schema", "managed-ledger"}
-    assert found.estimated_pause_seconds == 0
-    assert any("topics' data stay in old" in step for step in found.steps)
+    assert precheck.blockers == ()
+    assert precheck.survey is not None
+    assert precheck.survey.kinds.keys() <= {"schema", "managed-ledger"}
+    assert precheck.estimated_pause_seconds == 0
+    assert any("topics' data stay in old" in step for step in precheck.steps)
 
 
 def test_census_sets_dropped_attributions_again(place: Place) -> None:
-    """What a broker drops is set again by the census, which also names the ledger that the broker wrote to the old one.
+    """The census restores attributions that a broker drops, and names the ledger that it wrote to the old cluster.
 
     Brokers 4.2 and 5.0 drop a schema's attributions with the next version, and know nothing of the new cluster.
     """

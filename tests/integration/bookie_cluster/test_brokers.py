@@ -78,7 +78,7 @@ class Place:
         self.steps = Steps(cast("SparkEngine", None))
 
     def input(self, control: BrokerControl, **more: object) -> BookieClusterInput:
-        """The plan from the first bookies to the second ones."""
+        """Return the plan from the first bookies to the second ones."""
         input = {
             "cluster": "brokers",
             "metadata_url": self.stack.zk_url,
@@ -91,24 +91,24 @@ class Place:
         return BookieClusterInput.model_validate({**input, **more})
 
     def hold(self, action: str, direction: Direction) -> None:
-        """Let the command take indefinitely."""
+        """Make the command run indefinitely."""
         (self._folder / f"hold-{action}-{direction}").touch()
 
     def orders(self) -> list[str]:
-        """What the command was asked for, and did, since this was asked last."""
+        """Return what the command was asked for, and did, since the last call of `forget`."""
         path = self._folder / "orders"
-        found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        assert [one["epoch"] for one in found] == sorted(one["epoch"] for one in found)
-        return [f"{one['action']} {one['direction']} {one['what']}" for one in found]
+        orders = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        assert [order["epoch"] for order in orders] == sorted(order["epoch"] for order in orders)
+        return [f"{order['action']} {order['direction']} {order['what']}" for order in orders]
 
     def forget(self) -> None:
-        """Let the command continue as it should, and forget what it did."""
+        """Release the command, and forget what it did."""
         for path in self._folder.glob("hold-*"):
             path.unlink()
         (self._folder / "orders").unlink(missing_ok=True)
 
     def runs(self) -> bool:
-        """Whether the command runs anywhere."""
+        """Return whether the command runs anywhere."""
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
                 if str(self._folder).encode() in path.read_bytes():
@@ -123,13 +123,13 @@ class Place:
                 producer.send(str(number).encode())
 
     def read(self) -> list[int]:
-        """All messages, in their order."""
+        """Return all messages, in their order."""
         with closing(quiet_client(self.stack.broker_url)) as client:
             reader = client.create_reader(topic_url(TOPIC), pulsar.MessageId.earliest)
-            found: list[int] = []
+            numbers: list[int] = []
             while reader.has_message_available():
-                found.append(int(reader.read_next(10_000).data()))
-            return found
+                numbers.append(int(reader.read_next(10_000).data()))
+            return numbers
 
 
 @pytest.fixture(scope="module")
@@ -274,6 +274,6 @@ def test_started_means_all_of_them_on_the_right_side(place: Place) -> None:
 
 
 def said(context: ActivityContext, *, action: bool = False) -> str:
-    """What a step waits for, or asks people to do."""
+    """Return what a step waits for, or the action that it asks for."""
     reason = context.report().waiting
     return (reason.action if action else reason.why) if reason else ""

@@ -70,7 +70,7 @@ class Place:
         self.stack, self.operator, self.webhook = stack, operator, webhook
 
     def input(self, source: str, target: str, control: BrokerControl, **more: object) -> BookieClusterInput:
-        """The plan from one of `a` and `b` to the other."""
+        """Return the plan from one of `a` and `b` to the other."""
         addresses = {"a": self.stack.bookkeeper_uri, "b": self.stack.second_bookkeeper_uri}
         input = {
             "cluster": "damage",
@@ -88,7 +88,7 @@ class Place:
 
     @contextmanager
     def ledgers(self, name: str) -> Generator[Cluster]:
-        """The ledgers and bookies of `a` or `b`."""
+        """Open the ledgers and bookies of `a` or `b`."""
         input = self.input(name, "b" if name == "a" else "a", BrokerControl.MANUAL)
         with (
             LedgerDirectoryWriter(input.source.root, Access()) as directory,
@@ -107,13 +107,13 @@ class Place:
         client.close()
 
     def read(self, topic: str) -> list[bytes]:
-        """All messages of a topic."""
+        """Return all messages of a topic."""
         client = quiet_client(self.stack.broker_url)
         reader = client.create_reader(topic_url(topic), pulsar.MessageId.earliest)
-        found = [reader.read_next(30_000).data() for _ in range(MESSAGES)]
+        messages = [reader.read_next(30_000).data() for _ in range(MESSAGES)]
         assert not reader.has_message_available()
         client.close()
-        return found
+        return messages
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +151,12 @@ def place(make_stack: MakeStack, tmp_path_factory: pytest.TempPathFactory) -> Ge
 
 
 def text(number: int) -> bytes:
-    """A message."""
+    """Return a message."""
     return f"message {number}".encode() * 10
 
 
 def full_ledgers(cluster: Cluster, topic: str) -> list[Written]:
-    """The closed ledgers of a topic that hold as many messages as fit, with their entries."""
+    """Return the closed ledgers of a topic that hold as many messages as fit, with their entries."""
     owner = f"public/default/persistent/{topic}".encode()
     records = [record for batch in cluster.directory.scan() for record in batch]
     full = [
@@ -169,7 +169,7 @@ def full_ledgers(cluster: Cluster, topic: str) -> list[Written]:
 
 
 def written(cluster: Cluster, record: LedgerRecord) -> Written:
-    """A ledger that stands, with its entries."""
+    """Return an existing ledger with its entries."""
     bare = Written(record.ledger_id, record.metadata, [])
     return Written(record.ledger_id, record.metadata, cluster.read(bare))
 
@@ -192,21 +192,21 @@ def write_damaged(cluster: Cluster, bad: Sequence[str]) -> Written:
     return Written(ledger.ledger_id, closed, bodies)
 
 
-def standing(cluster: Cluster, ledger_id: int) -> LedgerRecord | None:
-    """What stands under an id."""
+def ledger_of(cluster: Cluster, ledger_id: int) -> LedgerRecord | None:
+    """Return the ledger that has an id, None if there is none."""
     (record,) = cluster.directory.read([ledger_id])
     return record
 
 
 def refusal(run: Run, name: str, argument: object) -> str:
-    """Why an update is refused."""
+    """Return why an update is refused."""
     with pytest.raises(WorkflowUpdateFailedError) as refused:
         run.update(name, argument, dict)
     return str(refused.value.cause)
 
 
 def wait_for_window(run: Run) -> Status:
-    """Wait until the window has looked at how things stand."""
+    """Wait until the window is open and its first census done."""
     return run.wait_until(
         "the census",
         lambda status: status.phase == Phase.ROLLBACK_WINDOW and "misrouted_ledgers" in status.facts,
@@ -256,7 +256,7 @@ def test_rollback_at_the_decision(place: Place) -> None:
     with place.ledgers("a") as a, place.ledgers("b") as b:
         lost, taken = write_damaged(b, ["second-bookie-1", "second-bookie-2"]), full_ledgers(b, "taken")[0]
         other = put_another(a, taken)
-        before = standing(a, taken.ledger_id)
+        before = ledger_of(a, taken.ledger_id)
         place.lost, place.taken = lost.ledger_id, taken.ledger_id
 
         run = place.operator.start(place.input("b", "a", BrokerControl.WEBHOOK, throttle=SLOW))
@@ -272,11 +272,11 @@ def test_rollback_at_the_decision(place: Place) -> None:
         report = run.result(LIMIT)
 
         assert report.outcome is Outcome.ROLLED_BACK, report.summary
-        assert standing(a, lost.ledger_id) is None
-        assert standing(a, taken.ledger_id) == before
+        assert ledger_of(a, lost.ledger_id) is None
+        assert ledger_of(a, taken.ledger_id) == before
         assert a.read(other) == other.bodies
         # Bookies would refuse these ids at the next start if they were deleted.
-        assert all(standing(a, full_ledger.ledger_id) for full_ledger in full_ledgers(b, "whole"))
+        assert all(ledger_of(a, full_ledger.ledger_id) for full_ledger in full_ledgers(b, "whole"))
     assert place.stack["broker-1"].pid == broker
     assert place.webhook.asked == []
 
@@ -305,7 +305,7 @@ def change_the_pace(run: Run) -> None:
 
 
 def assert_named(place: Place, items: list[str]) -> None:
-    """Both ledgers are named with the reason."""
+    """Assert that both ledgers are named with the reason."""
     reasons = dict(item.split(": ", 1) for item in items if item.startswith("ledger "))
     assert set(reasons) == {f"ledger {place.lost}", f"ledger {place.taken}"}
     assert "no replica has a valid copy" in reasons[f"ledger {place.lost}"]
@@ -313,9 +313,9 @@ def assert_named(place: Place, items: list[str]) -> None:
 
 
 def test_proceed_at_the_decision(place: Place) -> None:
-    """Going on without two ledgers ends with failures: they are named and not in the target, and all else is there."""
+    """Proceeding without two ledgers ends with failures: they are named and not copied, all others are copied."""
     with place.ledgers("a") as a, place.ledgers("b") as b:
-        other = standing(a, place.taken)
+        other = ledger_of(a, place.taken)
         run = place.operator.start(place.input("b", "a", BrokerControl.WEBHOOK))
         run.wait_until_it_waits_for(WaitKind.DECISION, LIMIT)
         run.signal(Verb.PROCEED)
@@ -325,11 +325,11 @@ def test_proceed_at_the_decision(place: Place) -> None:
         stop, start = place.webhook.asked
         assert (stop["action"], stop["bookkeeperMetadataServiceUri"]) == ("stop", place.stack.second_bookkeeper_uri)
         assert (start["action"], start["bookkeeperMetadataServiceUri"]) == ("start", place.stack.bookkeeper_uri)
-        assert {(one["cluster"], one["direction"]) for one in (stop, start)} == {("damage", "forward")}
+        assert {(order["cluster"], order["direction"]) for order in (stop, start)} == {("damage", "forward")}
         assert stop["runId"] == start["runId"]
-        assert stop["epoch"] < start["epoch"], "who carries orders out can refuse one that comes late"
-        assert standing(a, place.lost) is None
-        assert standing(a, place.taken) == other
+        assert stop["epoch"] < start["epoch"], "a late order must be recognizable"
+        assert ledger_of(a, place.lost) is None
+        assert ledger_of(a, place.taken) == other
         assert [a.read(full_ledger) for full_ledger in full_ledgers(b, "whole")] == [
             full_ledger.bodies for full_ledger in full_ledgers(b, "whole")
         ]
@@ -341,4 +341,4 @@ def test_proceed_at_the_decision(place: Place) -> None:
         assert report.outcome is Outcome.DONE_WITH_FAILURES, report.summary
         assert_named(place, failed_lines(report.failed_items))
         assert any("the ledgers of b were left as they are" in note for note in report.notes)
-        assert standing(b, place.lost) is not None
+        assert ledger_of(b, place.lost) is not None

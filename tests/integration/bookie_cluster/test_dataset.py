@@ -26,7 +26,7 @@ def stack(make_stack: MakeStack) -> Stack:
 
 @pytest.fixture(scope="module")
 def dataset(stack: Stack, toolchain: Toolchain) -> Generator[Dataset]:
-    """All kinds of data on the stack."""
+    """A dataset with every kind of data on the stack."""
     with Dataset(toolchain, stack.folder, delay=DELAY) as made:
         made.fill(stack.broker_url, stack.admin_urls[0])
         yield made
@@ -40,7 +40,7 @@ def test_what_was_filled_is_there(stack: Stack, dataset: Dataset) -> None:
 
 
 def test_more_is_there_after_a_crash(stack: Stack, dataset: Dataset) -> None:
-    """What was added, and every position, is exact after the broker was killed."""
+    """Added data and every position are exact after the broker was killed."""
     dataset.add_more(stack.broker_url, stack.admin_urls[0])
     stack["broker-1"].kill()
     stack["broker-1"].start()

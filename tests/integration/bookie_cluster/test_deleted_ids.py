@@ -32,23 +32,23 @@ class Round(SwitchEnvironment):
     """A switch and the one back."""
 
     def back(self) -> BookieClusterInput:
-        """The switch from `b` to `a`, once the first one is done."""
+        """Return the switch from `b` to `a`, once the first one is done."""
         a, b = self.input().source, self.input().target
         return self.input(source=b.model_dump(), target=a.model_dump())
 
     def input(self, **more: object) -> BookieClusterInput:
-        """Of what the broker refers to."""
+        """Return a plan for the ledgers that the broker refers to."""
         return super().input(**{"ledgers": "referenced", "exclusive": False, "advance_ids": True, **more})
 
     def begin(self, input: BookieClusterInput, run_id: str) -> CopySummary:
-        """A run's first steps, up to BUILD."""
+        """Run the first steps of a switch, up to BUILD."""
         self.steps.run_id = run_id
         self.steps.run(registry.register, input)
         self.steps.run(copying.advance_ids, input, FORWARD)
         return self.steps.run(copying.build, input, FORWARD)
 
     def holds(self, uri: str, record: LedgerRecord) -> bool:
-        """Whether bookies have a ledger's first entry."""
+        """Return whether bookies have the first entry of a ledger."""
         with open_cluster(parse_ledger_store_uri(uri).url, Access(), None, 5.0) as cluster:
             try:
                 LedgerReader(cluster.bookies).read_entry(record.ledger_id, record.metadata, 0)
@@ -70,13 +70,13 @@ def environment(make_stack: MakeStack, engine: SparkEngine) -> Round:
     spec = StackSpec(
         zookeepers=1, bookies=1, second_bookies=1, brokers=1, broker_settings=settings, bookie_settings=collecting
     )
-    found = Round(make_stack(spec), Steps(engine))
-    found.send()
-    return found
+    environment = Round(make_stack(spec), Steps(engine))
+    environment.send()
+    return environment
 
 
 def test_start_after_a_rollback_uses_the_copies(environment: Round) -> None:
-    """What a switch has copied before it was rolled back is known to the next start, and nothing is copied twice."""
+    """The next start knows what a switch copied before its rollback, and copies nothing twice."""
     first = environment.begin(environment.input(), "run-1")
     environment.steps.run(registry.release, environment.input())
     second = environment.begin(environment.input(), "run-2")
@@ -86,7 +86,7 @@ def test_start_after_a_rollback_uses_the_copies(environment: Round) -> None:
 
 
 def test_ids_that_were_deleted_come_back(environment: Round) -> None:
-    """After a cleanup the way back asks for a restart of the old bookies, continues then, and loses nothing."""
+    """After a cleanup the switch back asks for a restart of the old bookies, then continues, and loses nothing."""
     old, new = environment.stack.bookkeeper_uri, environment.stack.second_bookkeeper_uri
     environment.stop_broker()
     assert environment.copy_tail().missing.count == 0
@@ -94,13 +94,13 @@ def test_ids_that_were_deleted_come_back(environment: Round) -> None:
     environment.steps.run(registry.flip_statuses, environment.input())
     environment.move_broker(new)
     environment.send()
-    filled = [one for one in environment.source().values() if one.metadata.last_entry >= 0]
+    filled = [ledger for ledger in environment.source().values() if ledger.metadata.last_entry >= 0]
     assert environment.delete().remaining == 0
     environment.steps.run(registry.release, environment.input())
-    wait_for("the old bookie to collect all", lambda: not any(environment.holds(old, one) for one in filled), 60)
+    wait_for("the old bookie to collect all", lambda: not any(environment.holds(old, ledger) for ledger in filled), 60)
 
     back = environment.back()
-    found = environment.precheck(**back.model_dump(mode="json", include={"source", "target"}))
+    precheck = environment.precheck(**back.model_dump(mode="json", include={"source", "target"}))
     environment.steps.run_id = "run-3"
     environment.steps.run(registry.register, back)
     environment.steps.run(copying.advance_ids, back, FORWARD)
@@ -115,7 +115,7 @@ def test_ids_that_were_deleted_come_back(environment: Round) -> None:
     done = environment.steps.run(tail.copy_tail, back, FORWARD)
     environment.move_broker(old)
 
-    assert any("were deleted from a" in warning for warning in found.warnings)
+    assert any("were deleted from a" in warning for warning in precheck.warnings)
     assert action.startswith("restart the bookies of a")
     assert built.failed.count == done.copy_summary.failed.count == done.missing.count == 0
     assert built.copied > len(filled) / 2
@@ -127,7 +127,7 @@ def test_ids_that_were_deleted_come_back(environment: Round) -> None:
 
 
 def _build(environment: Round, tasks: list[BookieClusterTask]) -> CopySummary:
-    """BUILD, tried again as Temporal does; each attempt is the last of `tasks`."""
+    """Run BUILD, repeated as Temporal does; each attempt is the last of `tasks`."""
     while True:
         try:
             return copying.build(tasks[-1], FORWARD)

@@ -107,15 +107,15 @@ def _produce(stack: Stack, first: int, end: int) -> None:
 
 
 def _read(stack: Stack) -> list[int]:
-    """The numbers of all messages, in the order in which a new reader gets them."""
+    """Return the numbers of all messages, in the order in which a new reader gets them."""
     with closing(quiet_client(stack.broker_url)) as client:
         reader = client.create_reader(topic_url(TOPIC), pulsar.MessageId.earliest)
-        found: list[int] = []
+        numbers: list[int] = []
         while reader.has_message_available():
-            found.append(int(reader.read_next(30_000).data()[:9]))
-        return found
+            numbers.append(int(reader.read_next(30_000).data()[:9]))
+        return numbers
 
 
 def _sent(result: object, message: object) -> None:
-    """What is missing shows when it is read."""
+    """Ignore the result: a missing message is noticed when it is read."""
     del result, message

@@ -81,8 +81,8 @@ def _send(stack: Stack, numbers: Iterable[int]) -> None:
 def _read(stack: Stack) -> list[int]:
     client = quiet_client(stack.broker_url)
     reader = client.create_reader(topic_url(TOPIC), pulsar.MessageId.earliest)
-    found: list[int] = []
+    numbers: list[int] = []
     while reader.has_message_available():
-        found.append(int(reader.read_next(20_000).data()))
+        numbers.append(int(reader.read_next(20_000).data()))
     client.close()
-    return found
+    return numbers

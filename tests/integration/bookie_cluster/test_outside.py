@@ -1,4 +1,4 @@
-"""What comes from outside: autorecovery closes copies, the target dies, a run is terminated, a deletion freezes."""
+"""Events from outside: autorecovery closes copies, the target dies, a run is terminated, a deletion freezes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def environment(make_stack: MakeStack) -> SwitchEnvironment:
 
 @contextmanager
 def cluster(uri: str) -> Generator[Cluster]:
-    """A cluster's ledgers and bookies."""
+    """Open a cluster's ledgers and bookies."""
     root = parse_ledger_store_uri(uri).url
     with LedgerDirectoryWriter(root, Access()) as directory, Bookies(directory.bookies) as bookies:
         yield Cluster(directory, bookies)
@@ -71,7 +71,7 @@ def test_a_target_that_dies_before_brokers_were_directed_there(environment: Swit
 
 
 def test_a_late_attempt_at_doing_without_the_target(environment: SwitchEnvironment) -> None:
-    """It lifts no ids, and leaves the list of what is missing to the newer attempt."""
+    """A late attempt raises no ids, and leaves the list of what is missing to the newer attempt."""
     plan, steps = environment.input(), environment.steps
     steps.run(registry.register, plan)
     late = steps.task(plan, BACK)
@@ -82,7 +82,7 @@ def test_a_late_attempt_at_doing_without_the_target(environment: SwitchEnvironme
 
 
 def test_copies_that_autorecovery_has_closed(environment: SwitchEnvironment) -> None:
-    """An open copy that was closed with what it held by then is completed, and is no other ledger."""
+    """An open copy that was closed before it was complete is completed, and is not treated as another ledger."""
     plan, steps = environment.input(advance_ids=True), environment.steps
     with cluster(environment.stack.bookkeeper_uri) as source:
         writing = source.fill(source.open([(0, source.bookies.writable())], (1, 1)), [b"data"] * 20)
@@ -103,10 +103,10 @@ def test_copies_that_autorecovery_has_closed(environment: SwitchEnvironment) -> 
     assert environment.source()[number].metadata.last_entry == 22
 
 
-def test_a_run_that_ends_before_it_goes_on(environment: SwitchEnvironment) -> None:
-    """Brokers were directed to the target by a run that was terminated: what is known of that outlives the next run.
+def test_runs_that_end_keep_the_commit(environment: SwitchEnvironment) -> None:
+    """Brokers were directed to the target by a terminated run: the next runs know of that, whatever their end.
 
-    That one is rolled back, or cancelled, while it registers; a plan for another target is refused meanwhile.
+    Each is rolled back, or cancelled, while it registers; a plan for another target is refused in between.
     """
     plan, steps = environment.input(), environment.steps
     steps.run(registry.set_target, plan, FORWARD)
@@ -123,10 +123,10 @@ def test_a_run_that_ends_before_it_goes_on(environment: SwitchEnvironment) -> No
         assert store.get(CLAIM) is None
 
 
-def test_a_deletion_that_wakes_up_on_the_way_back(
+def test_a_frozen_deletion_deletes_nothing_after_a_switch_back(
     environment: SwitchEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cleanup froze before it deleted; another attempt ended it, and a switch back made the ids again: they stay."""
+    """A frozen cleanup that continues after a switch back does not delete ledgers whose ids were used again."""
     plan, steps = environment.input(), environment.steps
     with cluster(environment.stack.bookkeeper_uri) as source:
         source.close(source.open([(0, source.bookies.writable())], (1, 1)), [b"data"])
@@ -149,17 +149,17 @@ def test_a_deletion_that_wakes_up_on_the_way_back(
             assert not environment.source()
             steps.run(registry.release, plan)
             _switch(steps, environment.input(source=plan.target, target=plan.source), "run-5")
-            standing = environment.source()
+            recreated = environment.source()
         finally:
             thawed.set()
         with pytest.raises(Superseded):
             late.result(60)
-    assert standing
-    assert environment.source() == standing
+    assert recreated
+    assert environment.source() == recreated
 
 
 def test_a_run_that_ends_in_its_cleanup(environment: SwitchEnvironment) -> None:
-    """The target is ACTIVE already: the next run is let in and told so; a start after its end is refused."""
+    """If the target is ACTIVE already, the next run continues the cleanup; a start after its end is refused."""
     plan, steps = environment.input(registry_path="/admin/third"), environment.steps
     _switch(steps, plan, "run-6")
     assert not steps.run(registry.register, plan).flipped
@@ -192,7 +192,7 @@ def test_a_comparison_that_fails_later_has_the_last_word(environment: SwitchEnvi
 
 
 def _switch(steps: Steps, plan: BookieClusterInput, run: str) -> None:
-    """Up to the directive."""
+    """Run the steps of a switch up to the directive."""
     steps.run_id = run
     steps.run(registry.register, plan)
     steps.run(copying.advance_ids, plan, FORWARD)

@@ -45,7 +45,7 @@ class Cluster:
     run: Run | None = None
 
     def input(self, **more: object) -> BookieClusterInput:
-        """The plan from the first bookies to the second ones."""
+        """Return the plan from the first bookies to the second ones."""
         input = {
             # The data have delayed messages in buckets, of which brokers before 5.0 may lose some at a restart.
             "accept_defects": ["DELAYED_MERGE_LOSS"],
@@ -70,7 +70,7 @@ class Cluster:
 
     @property
     def addresses(self) -> tuple[str, str]:
-        """Where clients and administrators connect."""
+        """Addresses for clients and administrators."""
         return self.stack.broker_url, self.stack.admin_urls[0]
 
     def verify(self) -> None:
@@ -98,7 +98,7 @@ def cluster(
         yield Cluster(stack, dataset)
 
 
-def test_ids_behind_are_refused(cluster: Cluster, environment: Environment) -> None:
+def test_low_ids_are_refused(cluster: Cluster, environment: Environment) -> None:
     """Without a choice about ids the switch is refused: the target would hand out ids that are in use."""
     failure = environment.operator.refusal(cluster.input(advance_ids=False))
 
@@ -149,7 +149,7 @@ def test_rollback_brings_back_what_the_target_gained(cluster: Cluster, environme
 
 @pytest.mark.exhaustive
 def test_ids_of_the_rollback_are_refused_too(cluster: Cluster, environment: Environment) -> None:
-    """After the rollback the target's ids lie behind the source's, and a second switch is refused until they are up."""
+    """After the rollback the target's ids are too low again, and a second switch is refused until they are raised."""
     failure = environment.operator.refusal(cluster.input(advance_ids=False))
 
     assert failure.type == "PrecheckFailed"
@@ -167,7 +167,7 @@ def test_second_switch_under_traffic_and_cleanup(cluster: Cluster, environment: 
             cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
         traffic.wait_for_more(20)
         assert traffic.verify() > 0
-    # Ended from outside, as no operator should: a new start continues behind the commit.
+    # Terminated, as no operator should do: a new start continues after the commit.
     cluster.switch.terminate()
     cluster.run = environment.operator.start(cluster.input())
     resumed = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)

@@ -27,14 +27,14 @@ def environment(make_stack: MakeStack, engine: SparkEngine) -> SwitchEnvironment
 
 def reused(environment: SwitchEnvironment) -> list[str]:
     """Return the causes of the blocker that names addresses of both clusters."""
-    found = environment.precheck(allow_no_brokers=True)
-    return [blocker.cause for blocker in found.blockers if blocker.code == "ADDRESS_REUSED"]
+    precheck = environment.precheck(allow_no_brokers=True)
+    return [blocker.cause for blocker in precheck.blockers if blocker.code == "ADDRESS_REUSED"]
 
 
 def test_an_address_of_the_source_is_not_used_again(environment: SwitchEnvironment) -> None:
     """A bookie of the target is refused where one of the source listened, however its host is spelled.
 
-    Of an id that is no address nothing is said once its bookie is down.
+    An id that is not an address is not checked once its bookie is down.
     """
     stack = environment.stack
     old = stack[OLD].ports["client"]

@@ -27,10 +27,10 @@ FORCE = CleanupOrder(src_cluster="a", force=True)
 
 
 class SharedEnvironment(SwitchEnvironment):
-    """Says nothing of who else uses the source."""
+    """Environment whose plans do not declare the source exclusive."""
 
     def input(self, **more: object) -> BookieClusterInput:
-        """The switch as an operator writes it who leaves the defaults."""
+        """Return the plan of an operator who leaves the defaults."""
         return super().input(**{"ledgers": "referenced", "exclusive": False, "advance_ids": True, **more})
 
 
@@ -44,12 +44,12 @@ def environment(make_stack: MakeStack, engine: SparkEngine) -> SharedEnvironment
         "defaultRetentionSizeInMB": "-1",
     }
     stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, broker_settings=settings))
-    found = SharedEnvironment(stack, Steps(engine))
-    found.send()
-    return found
+    environment = SharedEnvironment(stack, Steps(engine))
+    environment.send()
+    return environment
 
 
-def test_whoever_uses_the_target_too_is_told_of_ids_that_jump(
+def test_other_users_of_the_target_cause_a_warning_about_ids(
     environment: SharedEnvironment, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Brokers of another Pulsar cluster would continue with small ids in a target whose ids were lifted."""
@@ -65,16 +65,16 @@ def test_whoever_uses_the_target_too_is_told_of_ids_that_jump(
 def test_others_ledgers_are_left_alone(
     environment: SharedEnvironment, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A switch with cleanup changes no ledger of others, not even by force: same znodes and entries, writers go on."""
+    """A switch with cleanup changes no ledger of others, not even by force, and their writers continue."""
     uri, steps = environment.stack.bookkeeper_uri, environment.steps
     with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as java:
         kinds = PULSARS, COMPACTED, PACKAGES
         closed = [java.create(uri, Ledger(entries=5, custom=custom))[0] for custom in kinds]
         held = [java.hold(uri, Ledger(entries=5, custom=custom)) for custom in kinds]
-        others = {*closed, *(one.ledger_id for one in held)}
+        others = {*closed, *(ledger.ledger_id for ledger in held)}
         before = {number: environment.source()[number] for number in others}
 
-        found = environment.precheck()
+        precheck = environment.precheck()
         steps.run(registry.register, environment.input())
         steps.run(copying.advance_ids, environment.input(), FORWARD)
         built = steps.run(copying.build, environment.input(), FORWARD)
@@ -88,8 +88,8 @@ def test_others_ledgers_are_left_alone(
         census = steps.run(cleaning.take_census, environment.input())
         deleted = steps.run(cleaning.delete_ledgers, environment.input(), FORCE)
 
-        assert codes(found) == []
-        warned = next(warning for warning in found.warnings if "are not referred to by" in warning)
+        assert codes(precheck) == []
+        warned = next(warning for warning in precheck.warnings if "are not referred to by" in warning)
         assert "(4 are Pulsar's, 2 of these open)" in warned
         assert done.copy_summary.recovered > 0, "the broker's own open ledgers were fenced"
         assert built.left_open > 0
@@ -100,10 +100,10 @@ def test_others_ledgers_are_left_alone(
         assert census.misrouted_ledgers == ()
         assert deleted.deleted > 0
         assert environment.source() == before
-        for one in held:
-            assert one.add(b"still here") == 5
-            one.close()
-        assert [one.entries for one in java.read(uri, sorted(others))] == [
+        for ledger in held:
+            assert ledger.add(b"still here") == 5
+            ledger.close()
+        assert [ledger.entries for ledger in java.read(uri, sorted(others))] == [
             5 if number in closed else 6 for number in sorted(others)
         ]
     environment.assert_all()

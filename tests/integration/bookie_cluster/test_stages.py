@@ -55,8 +55,8 @@ SLOW = 0.0001
 pytestmark = pytest.mark.timeout(600)
 
 
-class Held(NamedTuple):
-    """What the metadata say of positions: nodes of schemas by topic, and the node of the cursor."""
+class Positions(NamedTuple):
+    """Ledger positions in the metadata: the nodes of schemas by topic, and the node of the cursor."""
 
     schemas: dict[str, bytes]
     cursor: bytes
@@ -68,34 +68,37 @@ class Scene(Attributed):
     run: Run
 
     def switch(self, **more: object) -> BookieClusterInput:
-        """The plan from the old cluster to the new one."""
+        """Return the plan from the old cluster to the new one."""
         input = self.input.model_dump(mode="json")
         return BookieClusterInput.model_validate({**input, "advance_ids": True, "cleanup": "remove", **more})
 
-    def held(self) -> Held:
-        """The positions that are watched."""
-        return Held({topic: self.locator(topic) for topic in SCHEMAS}, self.zookeeper.get(CURSOR)[0])
+    def positions(self) -> Positions:
+        """Return the positions that are watched."""
+        return Positions({topic: self.locator(topic) for topic in SCHEMAS}, self.zookeeper.get(CURSOR)[0])
 
     def moved(self) -> list[int]:
-        """The ledgers of these positions."""
-        held = self.held()
-        return [*(ledger for node in held.schemas.values() for ledger in ledgers(node)), cursor_ledger(held.cursor)]
+        """Return the ledgers of these positions."""
+        positions = self.positions()
+        return [
+            *(ledger for node in positions.schemas.values() for ledger in ledgers(node)),
+            cursor_ledger(positions.cursor),
+        ]
 
     def registry(self, name: str) -> dict[str, Any]:
-        """A node of the registry."""
+        """Return a node of the registry."""
         return json.loads(self.zookeeper.get(f"{REGISTRY}/{name}")[0])
 
     def statuses(self) -> dict[str, str]:
-        """Status of each registered cluster."""
+        """Return the status of each registered cluster."""
         return {name: self.registry(name)["status"] for name in (OLD, NEW)}
 
     def versions(self) -> dict[str, list[int]]:
-        """Number of fields in each version of each schema, as a broker reads them."""
+        """Return the number of fields in each version of each schema, as a broker reads them."""
         return {topic: self.schemas(topic) for topic in SCHEMAS}
 
     @contextmanager
     def traffic(self) -> Generator[Traffic]:
-        """Producers and consumers that must not notice anything."""
+        """Run producers and consumers that must not notice anything."""
         with Traffic.here(self.stack.broker_url, ["flow-0", "flow-1"]) as traffic:
             traffic.wait_for_more(10)
             yield traffic
@@ -153,47 +156,47 @@ def name_the_old(scene: Scene) -> None:
 
 
 def cursor_ledger(node: bytes) -> int:
-    """The ledger of a cursor, -1 for none."""
+    """Return the ledger of a cursor, -1 for none."""
     return cursor_node.ledger_of(node)
 
 
 def cursor_stamp(node: bytes) -> str | None:
-    """The attribution of a cursor."""
+    """Return the attribution of a cursor."""
     return cursor_node.properties(node).get(cursor_node.ATTRIBUTION)
 
 
-def unattributed(held: Held) -> tuple[object, bytes]:
-    """All bytes but the attributions."""
-    schemas = {topic: without_stamps(node) for topic, node in held.schemas.items()}
-    return schemas, cursor_node.without_properties(held.cursor)
+def unattributed(positions: Positions) -> tuple[object, bytes]:
+    """Return all bytes except the attributions."""
+    schemas = {topic: without_stamps(node) for topic, node in positions.schemas.items()}
+    return schemas, cursor_node.without_properties(positions.cursor)
 
 
-def attributions(held: Held) -> set[str | None]:
-    """Every cluster that a watched position names."""
-    return {cursor_stamp(held.cursor), *(stamp for node in held.schemas.values() for stamp in stamps(node))}
+def attributions(positions: Positions) -> set[str | None]:
+    """Return every cluster that a watched position names."""
+    return {cursor_stamp(positions.cursor), *(stamp for node in positions.schemas.values() for stamp in stamps(node))}
 
 
 def contents(java: JavaLedgers, uri: str, ids: list[int]) -> list[tuple[object, ...]]:
-    """What BookKeeper's client reads of ledgers: everything but which bookies have them."""
-    found = java.read(uri, ids)
-    assert [one.error for one in found] == [None] * len(ids)
-    return [one._replace(segments={}) for one in found]
+    """Return what BookKeeper's client reads of ledgers, without the bookies that have them."""
+    contents = java.read(uri, ids)
+    assert [content.error for content in contents] == [None] * len(ids)
+    return [content._replace(segments={}) for content in contents]
 
 
 def errors(java: JavaLedgers, uri: str, ids: list[int]) -> set[str | None]:
-    """How reading these ledgers fails."""
-    return {one.error for one in java.read(uri, ids)}
+    """Return the errors of reading these ledgers."""
+    return {content.error for content in java.read(uri, ids)}
 
 
 def refusal(run: Run, name: str, argument: object) -> str:
-    """Why an update is refused."""
+    """Return why an update is refused."""
     with pytest.raises(WorkflowUpdateFailedError) as refused:
         run.update(name, argument, dict)
     return str(refused.value.cause)
 
 
 def wait_for_census(run: Run) -> Status:
-    """Wait until the window has looked at how things stand."""
+    """Wait until the window is open and its first census done."""
     return run.wait_until(
         "the census",
         lambda status: status.phase == Phase.ROLLBACK_WINDOW and "misrouted_ledgers" in status.facts,
@@ -203,7 +206,7 @@ def wait_for_census(run: Run) -> Status:
 
 def test_p2_standby_and_precheck_change_nothing(scene: Scene, environment: Environment, java: JavaLedgers) -> None:
     """P2: a cluster is prechecked; traffic, business nodes and target do not notice, and a refusal leaves nothing."""
-    before = scene.held()
+    before = scene.positions()
     with scene.traffic():
         refused = environment.operator.refusal(scene.switch(advance_ids=False))
         dry = environment.operator.run(scene.switch(dry_run=True))
@@ -213,13 +216,13 @@ def test_p2_standby_and_precheck_change_nothing(scene: Scene, environment: Envir
     assert dry.outcome is Outcome.PLANNED
     assert dry.summary.startswith("ready:"), dry.summary
     assert scene.zookeeper.exists(REGISTRY) is None
-    assert scene.held() == before
+    assert scene.positions() == before
     assert errors(java, scene.stack.second_bookkeeper_uri, scene.moved()) == {GONE}
 
 
 def test_p3_switch_leaves_positions_as_they_are(scene: Scene, environment: Environment, java: JavaLedgers) -> None:
     """P3: brokers are directed to the target, and ledger and entry ids of all positions keep their bytes."""
-    before = scene.held()
+    before = scene.positions()
     with scene.traffic():
         scene.run = environment.operator.start(scene.switch(deletion_delay="PT24H"))
         status = wait_for_census(scene.run)
@@ -229,7 +232,7 @@ def test_p3_switch_leaves_positions_as_they_are(scene: Scene, environment: Envir
         assert target["origin"].startswith("temporal:bookie-cluster/stages/")
         assert scene.statuses() == {OLD: "ACTIVE", NEW: "STANDBY"}
         assert scene.registry(NEW)["metadataServiceUri"] == scene.stack.second_bookkeeper_uri
-        after = scene.held()
+        after = scene.positions()
         assert unattributed(after) == unattributed(before)
         assert attributions(after) == {NEW}
         assert status.failed_items == []
@@ -239,7 +242,7 @@ def test_p3_switch_leaves_positions_as_they_are(scene: Scene, environment: Envir
 
 
 def test_operator_verbs_in_the_window(scene: Scene) -> None:
-    """Brokers are told the read mode; what makes no sense in the window, or harms, is refused with the reason."""
+    """Brokers get the read mode; verbs that make no sense or do harm in the window are refused with the reason."""
     run = scene.run
     run.update("set_read_mode", ReadModeChange(mode=ReadMode.NEW_CLUSTER_ONLY), ReadModeChange)
     assert scene.double.read_modes == {"broker-1": "NEW_CLUSTER_ONLY"}
@@ -262,14 +265,14 @@ def test_operator_verbs_in_the_window(scene: Scene) -> None:
 def test_p6_rollback_within_window(scene: Scene, java: JavaLedgers) -> None:
     """P6: positions name the old cluster again and differ in nothing else; copies go after their delay."""
     run, ids = scene.run, scene.moved()
-    promoted = scene.held()
+    promoted = scene.positions()
     with scene.traffic():
         run.signal(Verb.ROLLBACK, "the new disks are slow")
         run.wait_until_it_waits_for(WaitKind.WINDOW, phase=Phase.ROLLED_BACK)
 
         target = scene.registry("switch-target")
         assert (target["target"], target["epoch"]) == (OLD, 2)
-        back = scene.held()
+        back = scene.positions()
         assert unattributed(back) == unattributed(promoted)
         assert attributions(back) == {OLD}
         assert scene.double.read_modes == {"broker-1": "DUAL_READ"}
@@ -286,9 +289,9 @@ def test_p6_rollback_within_window(scene: Scene, java: JavaLedgers) -> None:
 
 
 def test_p4_scenario_b_old_cluster_alive(scene: Scene, environment: Environment, java: JavaLedgers) -> None:
-    """P4: ledgers have the same ids in both clusters, reads go on, and the cleanup deletes the old copies for good."""
+    """P4: ledgers have the same ids in both clusters, reads continue, and the cleanup deletes the old copies."""
     old, new = scene.stack.bookkeeper_uri, scene.stack.second_bookkeeper_uri
-    ids, before = scene.moved(), scene.held()
+    ids, before = scene.moved(), scene.positions()
     expected = contents(java, old, ids)
     with scene.traffic():
         run = environment.operator.start(scene.switch())
@@ -302,8 +305,8 @@ def test_p4_scenario_b_old_cluster_alive(scene: Scene, environment: Environment,
     assert "source and target swapped" in refused
     assert report.outcome is Outcome.DONE, report.failed_items
     assert report.figures["deleted_from_source"] >= len(ids)
-    assert unattributed(scene.held()) == unattributed(before)
-    assert attributions(scene.held()) == {NEW}
+    assert unattributed(scene.positions()) == unattributed(before)
+    assert attributions(scene.positions()) == {NEW}
     assert scene.statuses() == {OLD: "DEPRECATED", NEW: "ACTIVE"}
     assert errors(java, old, ids) == {GONE}
     assert contents(java, new, ids) == expected
@@ -324,7 +327,7 @@ def rollback_in_cleanup(scene: Scene, run: Run) -> str:
 
 
 def leave_the_new(scene: Scene, **more: object) -> BookieClusterInput:
-    """The plan of a switch of its own, with source and target swapped."""
+    """Return the plan of a separate switch, with source and target swapped."""
     return scene.switch(source=scene.input.target, target=scene.input.source, cleanup="leave", **more)
 
 
@@ -333,7 +336,7 @@ def test_p5_scenario_a_old_cluster_down_from_the_start(
     scene: Scene, environment: Environment, java: JavaLedgers
 ) -> None:
     """P5: a switch that finds no bookie of the old cluster names every ledger, promotes none, and can be undone."""
-    ids, before = scene.moved(), scene.held()
+    ids, before = scene.moved(), scene.positions()
     for name in SECOND:
         scene.stack[name].kill()
     run = environment.operator.start(leave_the_new(scene))
@@ -341,7 +344,7 @@ def test_p5_scenario_a_old_cluster_down_from_the_start(
 
     assert scene.registry("switch-target")["target"] == OLD
     assert {f"ledger {id_}" for id_ in ids} <= {item.partition(":")[0] for item in failed_lines(status.failed_items)}
-    assert scene.held() == before
+    assert scene.positions() == before
     assert errors(java, scene.stack.bookkeeper_uri, ids) == {GONE}
     run.signal(Verb.ROLLBACK, "bookies of the old cluster can be started")
     run.wait_until_it_waits_for(WaitKind.WINDOW, phase=Phase.ROLLED_BACK)
@@ -349,7 +352,7 @@ def test_p5_scenario_a_old_cluster_down_from_the_start(
     report = run.result(LIMIT)
     assert report.outcome is Outcome.ROLLED_BACK, report.summary
     assert scene.registry("switch-target")["target"] == NEW
-    assert scene.held() == before
+    assert scene.positions() == before
     for name in SECOND:
         scene.stack[name].start()
 
@@ -381,7 +384,7 @@ def test_p5_scenario_a_old_cluster_down(scene: Scene, environment: Environment, 
         for item in failed_lines(status.failed_items)
         if item.startswith(f"ledger {late}: ") and "cannot be read" in item
     ]
-    assert attributions(scene.held()) == {OLD}
+    assert attributions(scene.positions()) == {OLD}
     assert stamps(scene.locator("early")) == [OLD, OLD]
     assert set(stamps(scene.locator("late"))) <= {NEW, None}
     assert contents(java, scene.stack.bookkeeper_uri, ids) == expected

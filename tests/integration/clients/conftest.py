@@ -1,4 +1,4 @@
-"""What tests of the clients share: three bookies, BookKeeper's own client, and a Spark session."""
+"""Fixtures of the tests of clients: three bookies, BookKeeper's own client, and a Spark session."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def three_bookies(shared_stack: SharedStack) -> Stack:
 
 @pytest.fixture(scope="session")
 def java(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[JavaLedgers]:
-    """BookKeeper's own client, for tests of the three bookies: it goes on looking for any cluster that it once knew."""
+    """BookKeeper's own client, for tests of the three bookies: it keeps searching for every cluster that it knew."""
     with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as client:
         yield client
 
 
 @pytest.fixture(scope="package")
 def engine() -> Generator[SparkEngine]:
-    """A local Spark session of two lanes in the process of the tests, which can have one at a time."""
+    """A local Spark session with two threads in the process of the tests; a process can have only one session."""
     started = SparkEngine("local[2]")
     started.start()
     yield started

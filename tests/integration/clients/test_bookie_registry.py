@@ -30,11 +30,11 @@ def zookeeper(url: StoreUrl) -> Iterator[Coordination]:
 @pytest.fixture
 def registry(url: StoreUrl) -> Iterator[BookieRegistry]:
     """A registry in which `a` is ACTIVE, and `b` and `c` are STANDBY."""
-    with open_registry(url, attempt_of()) as found:
-        found.claim.take()
+    with open_registry(url, attempt_of()) as opened:
+        opened.claim.take()
         for name, uri in URIS.items():
-            found.register(registration(name, uri, ClusterStatus.ACTIVE if name == "a" else ClusterStatus.STANDBY))
-        yield found
+            opened.register(registration(name, uri, ClusterStatus.ACTIVE if name == "a" else ClusterStatus.STANDBY))
+        yield opened
 
 
 def registration(name: str, uri: str, status: ClusterStatus = ClusterStatus.STANDBY) -> RegisteredCluster:
@@ -50,10 +50,10 @@ def statuses(registry: BookieRegistry) -> dict[str, ClusterStatus]:
 def test_nodes_are_those_of_the_proposal(registry: BookieRegistry, zookeeper: Coordination) -> None:
     """A registration is the proposal's JSON, and what others add to it survives a change (PIP-477)."""
     path = f"{REGISTRY}/a"
-    found = zookeeper.get(path)
-    assert found is not None
-    assert json.loads(found[0]) == {"name": "a", "metadataServiceUri": URIS["a"], "status": "ACTIVE"}
-    zookeeper.set(path, json.dumps({**json.loads(found[0]), "region": "eu"}).encode(), found[1].version)
+    node = zookeeper.get(path)
+    assert node is not None
+    assert json.loads(node[0]) == {"name": "a", "metadataServiceUri": URIS["a"], "status": "ACTIVE"}
+    zookeeper.set(path, json.dumps({**json.loads(node[0]), "region": "eu"}).encode(), node[1].version)
 
     registry.flip(new="b", old="a")
 
@@ -95,7 +95,7 @@ def test_statuses_flip_in_one_transaction(registry: BookieRegistry, zookeeper: C
 
 
 def test_flips_at_once_leave_one_active(registry: BookieRegistry, url: StoreUrl) -> None:
-    """Many that flip against each other at once leave exactly one ACTIVE cluster, whoever is last (I12)."""
+    """Concurrent flips in both directions leave exactly one ACTIVE cluster, whichever is last (I12)."""
 
     def flip(pair: tuple[str, str]) -> str:
         with open_registry(url, attempt_of()) as mine:
@@ -112,29 +112,29 @@ def test_flips_at_once_leave_one_active(registry: BookieRegistry, url: StoreUrl)
 
 
 def test_two_active_clusters_are_noticed(registry: BookieRegistry, zookeeper: Coordination) -> None:
-    """A registry that somebody else left with two ACTIVE clusters, or with none, is an error that names the cure."""
+    """A registry that another client left with two ACTIVE clusters, or with none, is an error that names the cure."""
     for status, named in (("ACTIVE", "a, b"), ("STANDBY", "none")):
         for name in "ab":
             path = f"{REGISTRY}/{name}"
-            found = zookeeper.get(path)
-            assert found is not None
-            zookeeper.set(path, json.dumps({**json.loads(found[0]), "status": status}).encode(), found[1].version)
+            node = zookeeper.get(path)
+            assert node is not None
+            zookeeper.set(path, json.dumps({**json.loads(node[0]), "status": status}).encode(), node[1].version)
         with pytest.raises(StoreConflict, match=f"holds {named}"):
             registry.active()
 
 
 def test_directive_is_given_once(registry: BookieRegistry) -> None:
-    """A repeated directive stands as it was given; another target, or another run, makes the next epoch."""
+    """A repeated directive changes nothing; another target, or another run, makes the next epoch."""
     first = registry.set_target("b", "run-1")
     assert registry.set_target("b", "run-1") == first
     assert [registry.set_target("a", "run-1").epoch, registry.set_target("b", "run-2").epoch] == [2, 3]
-    standing = registry.switch_target()
-    assert standing is not None
-    assert (first.epoch, standing[0].target) == (1, "b")
+    current = registry.switch_target()
+    assert current is not None
+    assert (first.epoch, current[0].target) == (1, "b")
 
 
 def test_changes_need_the_claim(registry: BookieRegistry, url: StoreUrl) -> None:
-    """Whoever lost the claim to a newer attempt changes nothing of the registry, nor does another migration."""
+    """An attempt that lost the claim to a newer one changes nothing in the registry, nor does another migration."""
     with open_registry(url, attempt_of(epoch=2)) as newer:
         newer.claim.renew()
         for change in (
@@ -155,7 +155,7 @@ def test_changes_need_the_claim(registry: BookieRegistry, url: StoreUrl) -> None
     assert statuses(registry)["b"] == "ACTIVE"
 
 
-def test_a_third_active_cluster_stands_in_the_way(registry: BookieRegistry, zookeeper: Coordination) -> None:
+def test_a_third_active_cluster_blocks_the_flip(registry: BookieRegistry, zookeeper: Coordination) -> None:
     """A flip between two clusters is refused while another one is ACTIVE, or none: there is always one (I12)."""
     registry.flip(new="c", old="a")
     with pytest.raises(StoreConflict, match="c is ACTIVE"):
@@ -166,7 +166,7 @@ def test_a_third_active_cluster_stands_in_the_way(registry: BookieRegistry, zook
         registry.flip(new="b", old="a")
 
 
-def test_what_is_registered_meanwhile_is_not_overlooked(
+def test_a_concurrent_registration_is_not_overlooked(
     registry: BookieRegistry, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster that another writer registers between a flip's reads and its transaction makes the flip read again."""
@@ -174,13 +174,13 @@ def test_what_is_registered_meanwhile_is_not_overlooked(
 
     def slowly() -> dict[str, Entry]:
         nonlocal reads
-        found = read()
+        entries = read()
         reads += 1
         if reads == 1:
             # As an attempt of the same run does, whose claim passes.
             with open_registry(url, attempt_of()) as other:
                 other.register(registration("d", "zk+hierarchical://zk-1:2181/ledgers-d"))
-        return found
+        return entries
 
     monkeypatch.setattr(registry, "clusters", slowly)
     registry.flip(new="b", old="a")
@@ -188,7 +188,7 @@ def test_what_is_registered_meanwhile_is_not_overlooked(
 
 
 def test_registrations_are_taken_back(registry: BookieRegistry, zookeeper: Coordination) -> None:
-    """What was registered can be taken back, and with the last registration the registry goes too."""
+    """Registrations can be removed, and with the last one the registry is removed too."""
     registry.unregister(["c"])
     assert set(registry.clusters()) == {"a", "b"}
     registry.unregister(["a", "b", "c"])

@@ -54,12 +54,12 @@ def test_the_java_client_reads_what_was_written(
     quorum = min(len(ensemble), 2)
     ledger = cluster.close(cluster.open([(0, ensemble)], (quorum, quorum), digest, b"secret"), MIXED)
     assert cluster.read(ledger) == ledger.bodies
-    (found,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id], digest=digest.name, password=b"secret")
-    assert (found.error, found.entries, found.sha256) == (None, len(MIXED), payloads_digest(MIXED))
+    (content,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id], digest=digest.name, password=b"secret")
+    assert (content.error, content.entries, content.sha256) == (None, len(MIXED), payloads_digest(MIXED))
 
 
 def test_entries_of_the_java_client_are_read(stack: Stack, cluster: Cluster, java: JavaLedgers) -> None:
-    """What BookKeeper's own client wrote with striping has every entry, and can be read from and to any entry."""
+    """Every entry that BookKeeper's own client wrote with striping can be read, from any entry and to any entry."""
     ledger = Ledger(ensemble=3, write=2, ack=2, entries=500, sizes=(10, 3000, 1), seed=3)
     (ledger_id,) = java.create(stack.bookkeeper_uri, ledger)
     (record,) = cluster.directory.read([ledger_id])
@@ -67,8 +67,8 @@ def test_entries_of_the_java_client_are_read(stack: Stack, cluster: Cluster, jav
     reader = LedgerReader(cluster.bookies)
     bodies = [body for batch in reader.entries(ledger_id, record.metadata) for body in batch]
     assert [body[36:] for body in bodies] == ledger.payloads()
-    part = [body for batch in reader.entries(ledger_id, record.metadata, 17, 333) for body in batch]
-    assert part == bodies[17:334]
+    section = [body for batch in reader.entries(ledger_id, record.metadata, 17, 333) for body in batch]
+    assert section == bodies[17:334]
     assert reader.read_entry(ledger_id, record.metadata, 499) == bodies[499]
 
 
@@ -79,8 +79,8 @@ def test_entries_in_several_segments(stack: Stack, cluster: Cluster, java: JavaL
     assert cluster.read(ledger) == ledger.bodies
     for entry, absent in ((99, THREE), (100, ONE), (101, TWO)):
         assert cluster.holds(ledger, entry, absent) is None
-    (found,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id])
-    assert (found.error, found.sha256) == (None, payloads_digest(MIXED))
+    (content,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id])
+    assert (content.error, content.sha256) == (None, payloads_digest(MIXED))
 
 
 def test_large_and_empty_ledgers(cluster: Cluster) -> None:
@@ -110,12 +110,12 @@ def test_missing_copies_are_read_elsewhere(cluster: Cluster) -> None:
         writer = LedgerWriter(cluster.bookies, leave_out={ONE if start % 100 else TWO})
         writer.add(ledger.ledger_id, ledger.metadata, start, bodies[start : start + 50])
         writer.flush()
-    found = LedgerReader(cluster.bookies).entries(ledger.ledger_id, ledger.metadata, 0, 699)
-    assert [body for batch in found for body in batch] == bodies
+    batches = LedgerReader(cluster.bookies).entries(ledger.ledger_id, ledger.metadata, 0, 699)
+    assert [body for batch in batches for body in batch] == bodies
 
 
 def test_no_valid_copy(cluster: Cluster) -> None:
-    """An entry that is bad on one replica and gone from the other ends the reading, and what each said is told."""
+    """An entry that is corrupt on one replica and missing on the other ends the reading, with both reasons."""
     ledger = cluster.open([(0, (ONE, TWO))], asked_first=TWO)
     bodies = pack(ledger, MIXED[:10])
     writer = LedgerWriter(cluster.bookies)
@@ -140,22 +140,22 @@ def test_many_ledgers_at_once(cluster: Cluster) -> None:
     ]
     bad = replace(ledgers[-1].metadata, last_entry=29)
     wanted = [(ledger.ledger_id, ledger.metadata) for ledger in ledgers[:-1]] + [(ledgers[-1].ledger_id, bad)]
-    found = dict(LedgerReader(cluster.bookies).read_many(wanted))
-    error = found.pop(ledgers[-1].ledger_id)
+    results = dict(LedgerReader(cluster.bookies).read_many(wanted))
+    error = results.pop(ledgers[-1].ledger_id)
     assert isinstance(error, LedgerUnreadable)
     assert f"entry 29 of ledger {ledgers[-1].ledger_id}" in str(error)
-    assert found == {ledger.ledger_id: ledger.bodies for ledger in ledgers[:-1]}
+    assert results == {ledger.ledger_id: ledger.bodies for ledger in ledgers[:-1]}
 
 
 @pytest.mark.parametrize("ensemble", [(ONE, TWO), (ONE, TWO, THREE)])
 def test_a_killed_bookie(stack: Stack, cluster: Cluster, ensemble: tuple[str, ...]) -> None:
     """A bookie that dies while it is read from costs nothing but its share, and is asked again when it is back."""
     ledger = cluster.close(cluster.open([(0, ensemble)], asked_first=TWO), [b"x" * 20_000] * 1500)
-    found = LedgerReader(cluster.bookies).entries(ledger.ledger_id, ledger.metadata)
-    bodies = next(found)
+    batches = LedgerReader(cluster.bookies).entries(ledger.ledger_id, ledger.metadata)
+    bodies = next(batches)
     stack[TWO].kill()
     try:
-        bodies += [body for batch in found for body in batch]
+        bodies += [body for batch in batches for body in batch]
         assert bodies == ledger.bodies
         assert cluster.bookies.quarantined(TWO)
         with pytest.raises(StoreUnreachable, match="bookie-2"):
@@ -208,7 +208,7 @@ def test_a_frozen_bookie(stack: Stack, cluster: Cluster, ensemble: tuple[str, ..
 
 
 def test_a_ledger_is_read_from_one_replica(stack: Stack, cluster: Cluster) -> None:
-    """All of it is asked of the same bookie, so that a frozen one costs nothing where another one is asked first."""
+    """Every entry of a ledger is first requested from the same bookie, so that another frozen bookie costs no time."""
     ledger = cluster.close(cluster.open([(0, (ONE, TWO))], asked_first=ONE), [b"x" * 20_000] * 1500)
     stack[TWO].pause()
     try:
@@ -240,12 +240,12 @@ def test_another_password_is_refused(cluster: Cluster) -> None:
 
 
 def test_a_fenced_ledger_takes_what_is_copied(cluster: Cluster) -> None:
-    """Entries can be added to a ledger that somebody has fenced, and again."""
+    """Entries can be added to a fenced ledger, also repeatedly."""
     ledger = cluster.fill(cluster.open([(0, (ONE, TWO))]), MIXED[:3])
     recover_ledger(cluster.directory, cluster.bookies, ledger.ledger_id)
     again = cluster.fill(ledger, MIXED[:9])
-    found = LedgerReader(cluster.bookies).entries(ledger.ledger_id, ledger.metadata, 0, 8)
-    assert [body for batch in found for body in batch] == again.bodies
+    batches = LedgerReader(cluster.bookies).entries(ledger.ledger_id, ledger.metadata, 0, 8)
+    assert [body for batch in batches for body in batch] == again.bodies
 
 
 def refuses_recovery(cluster: Cluster) -> bool:
@@ -292,7 +292,7 @@ def test_a_read_only_bookie(stack: Stack, cluster: Cluster) -> None:
 
 @pytest.mark.exhaustive
 def test_a_bookie_with_too_much_to_do(stack: Stack, cluster: Cluster) -> None:
-    """What a bookie refuses because too many adds wait there is sent again until it has them all."""
+    """Adds that a bookie refuses because too many are waiting are sent again until it has them all."""
     stack.reconfigure(TWO, maxPendingAddRequestsPerThread="5")
     try:
         with Bookies(cluster.directory.bookies) as bookies:

@@ -90,7 +90,7 @@ class Environment:
         return self.java.read(uri, ids, digest=ledger.digest, password=ledger.password)
 
     def assert_copied(self, ids: Sequence[int], ledger: Ledger) -> None:
-        """The Java client reads the same in both clusters, except for the bookies."""
+        """Assert that the Java client reads the same in both clusters, except for the bookies."""
         for mine, theirs in zip(
             self.read(self.source_uri, ids, ledger), self.read(self.target_uri, ids, ledger), strict=True
         ):
@@ -144,11 +144,11 @@ def metadata(cluster: Cluster, ledger_id: int) -> LedgerMetadata:
 
 def once(action: Callable[[], object]) -> Callable[[int], None]:
     """Return a check that does something before the first bytes are written."""
-    left = [action]
+    pending = [action]
 
     def check(size: int) -> None:
-        if size and left:
-            left.pop()()
+        if size and pending:
+            pending.pop()()
 
     return check
 
@@ -207,7 +207,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("ledger", SHAPES)
 def test_every_shape_is_copied(environment: Environment, clusters: tuple[Cluster, Cluster], ledger: Ledger) -> None:
-    """What Java wrote, Java reads from the copy; a second copy finds it equal in every byte."""
+    """BookKeeper's Java client reads from the copy what it wrote; a second copy finds every byte equal."""
     ids = environment.create(ledger, count=2)
     outcomes = copy_batch(*clusters, ids)
     assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
@@ -217,8 +217,8 @@ def test_every_shape_is_copied(environment: Environment, clusters: tuple[Cluster
     assert theirs.custom == mine.custom
     again = copy_batch(*clusters, ids)
     assert verdicts(again) == dict.fromkeys(ids, Verdict.EQUAL)
-    assert {one.mzxid for one in again} == {outcome.mzxid for outcome in outcomes}
-    assert all(one.mzxid for one in again)
+    assert {repeated.mzxid for repeated in again} == {outcome.mzxid for outcome in outcomes}
+    assert all(repeated.mzxid for repeated in again)
     assert verdicts(compare_batch(*clusters, ids)) == dict.fromkeys(ids, Verdict.EQUAL)
 
 
@@ -247,8 +247,8 @@ def test_open_ledgers_wait_or_are_recovered(environment: Environment, clusters: 
     assert recover_batch(clusters[0], ids) == []
     assert verdicts(copy_batch(*clusters, ids)) == dict.fromkeys(ids, Verdict.COPIED)
     environment.assert_copied(ids, PAIR)
-    (found, *_) = environment.read(environment.target_uri, ids, PAIR)
-    assert found.entries == 20
+    (content, *_) = environment.read(environment.target_uri, ids, PAIR)
+    assert content.entries == 20
 
 
 @pytest.mark.parametrize("dead", ["live bookies", "vanished bookies"])
@@ -277,7 +277,7 @@ def test_an_interrupted_copy_is_completed(
 def test_another_ledger_of_the_same_id_is_left_alone(
     environment: Environment, clusters: tuple[Cluster, Cluster]
 ) -> None:
-    """Closed or open, with other metadata or only with other bytes: it is told, and nothing there changes."""
+    """A different ledger in the target is reported and not changed, whether its metadata or only its bytes differ."""
     ids = environment.create(PAIR, count=4)
     others = [replace(PAIR, entries=21), replace(PAIR, custom={}), replace(PAIR, seed=1)]
     for ledger_id, other in zip(ids, others, strict=False):
@@ -293,7 +293,7 @@ def test_another_ledger_of_the_same_id_is_left_alone(
 
 
 def test_a_corrupt_replica_is_passed_over(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
-    """Where one replica of an entry is corrupt the other one is copied."""
+    """If one replica of an entry is corrupt, the other one is copied."""
     ledger_id = damaged(clusters[0], PAIR, {"bookie-1": [4], "bookie-2": [5, 19]})
     assert verdicts(copy_batch(*clusters, [ledger_id])) == {ledger_id: Verdict.COPIED}
     environment.assert_copied([ledger_id], PAIR)
@@ -317,18 +317,18 @@ def test_a_ledger_that_cannot_be_read_is_named(
 
 
 def test_a_copy_that_cannot_be_read_is_found(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
-    """A closed copy whose bytes are lost is told from an equal one, and left as it is."""
+    """A closed copy whose bytes are lost is distinguished from an equal one, and left as it is."""
     (ledger_id,) = environment.create(PAIR)
     damaged(clusters[1], PAIR, {"second-bookie-1": [7], "second-bookie-2": [7]}, ledger_id=ledger_id)
     before = clusters[1].directory.read([ledger_id])
     for outcomes in (compare_batch(*clusters, [ledger_id]), copy_batch(*clusters, [ledger_id])):
-        (found,) = outcomes
-        assert (found.verdict, "in the target: entry 7" in found.detail) == (Verdict.UNREADABLE, True)
+        (outcome,) = outcomes
+        assert (outcome.verdict, "in the target: entry 7" in outcome.detail) == (Verdict.UNREADABLE, True)
     assert clusters[1].directory.read([ledger_id]) == before
 
 
-def test_ledgers_deleted_meanwhile_are_gone(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
-    """Deleted before the copy, or during it and its entries lost: it is no failure, and leaves no copy."""
+def test_ledgers_deleted_during_the_copy_are_gone(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
+    """A ledger that is deleted before or during its copy is not a failure, and leaves no copy."""
     (before,) = environment.create(PAIR)
     environment.java.delete(environment.source_uri, [before])
     last = LARGE.entries - 1
@@ -339,7 +339,9 @@ def test_ledgers_deleted_meanwhile_are_gone(environment: Environment, clusters: 
     assert clusters[1].directory.read([before, during]) == [None, None]
 
 
-def test_a_bookie_of_the_source_dies_meanwhile(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
+def test_a_bookie_of_the_source_dies_during_the_copy(
+    environment: Environment, clusters: tuple[Cluster, Cluster]
+) -> None:
     """The rest is read from the other replica."""
     ids = environment.create(LARGE, count=2)
     try:
@@ -350,7 +352,7 @@ def test_a_bookie_of_the_source_dies_meanwhile(environment: Environment, cluster
     environment.assert_copied(ids, LARGE)
 
 
-def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
+def test_entries_on_a_dead_bookie_fail_one_ledger_only(
     environment: Environment, clusters: tuple[Cluster, Cluster]
 ) -> None:
     """A ledger that only a dead bookie has is named, others are copied; without any bookie the copy itself fails.
@@ -362,17 +364,17 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
 
     def both_have_some() -> bool:
         # The client takes one of both at random, and a bookie that has just started only once it knows it.
-        (one,) = environment.create(Ledger(entries=5), count=1)
-        ids.append(one)
-        if metadata(clusters[0], one).segments[0].ensemble == ("bookie-1",):
-            on_first.add(one)
+        (ledger_id,) = environment.create(Ledger(entries=5), count=1)
+        ids.append(ledger_id)
+        if metadata(clusters[0], ledger_id).segments[0].ensemble == ("bookie-1",):
+            on_first.add(ledger_id)
         return 0 < len(on_first) < len(ids)
 
     wait_for("ledgers on each of both bookies", both_have_some, 60)
     environment.stack["bookie-1"].kill()
     try:
         outcomes = copy_batch(*clusters, ids)
-        found = verdicts(outcomes)
+        results = verdicts(outcomes)
         copies = clusters[1].directory.read(sorted(on_first))
         left_open = {record.ledger_id: record.mzxid for record in copies if record}
         environment.stack["bookie-2"].kill()
@@ -380,8 +382,8 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
             copy_batch(*clusters, ids)
     finally:
         environment.bring_back("bookie-1", "bookie-2")
-    assert {one for one, verdict in found.items() if verdict is Verdict.UNREADABLE} == on_first
-    assert {one for one, verdict in found.items() if verdict is Verdict.COPIED} == set(ids) - on_first
+    assert {number for number, verdict in results.items() if verdict is Verdict.UNREADABLE} == on_first
+    assert {number for number, verdict in results.items() if verdict is Verdict.COPIED} == set(ids) - on_first
     assert {outcome.ledger_id: outcome.begun for outcome in outcomes if outcome.begun} == {
         ledger_id: Begun(-1, 0, mzxid) for ledger_id, mzxid in left_open.items()
     }
@@ -390,7 +392,9 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
 
 
 @pytest.mark.exhaustive
-def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
+def test_a_bookie_of_the_target_dies_during_the_copy(
+    environment: Environment, clusters: tuple[Cluster, Cluster]
+) -> None:
     """The copy continues with the bookies that are left, where they are enough."""
     ledger = Ledger(entries=6_000, sizes=(2_000,))
     ids = environment.create(ledger, count=4)
@@ -415,7 +419,7 @@ def test_an_entry_that_is_too_large_for_the_target(environment: Environment, clu
     try:
         for name in ("second-bookie-1", "second-bookie-2"):
             environment.stack.reconfigure(name, nettyMaxFrameSizeBytes=str(1 << 20))
-        outcomes = {one.ledger_id: one for one in copy_batch(*clusters, [*ids[:2], *poison, *ids[2:]])}
+        outcomes = {outcome.ledger_id: outcome for outcome in copy_batch(*clusters, [*ids[:2], *poison, *ids[2:]])}
     finally:
         for name in ("second-bookie-1", "second-bookie-2"):
             environment.stack.reconfigure(name, nettyMaxFrameSizeBytes=str(5 << 20))
@@ -429,7 +433,7 @@ def test_an_entry_that_is_too_large_for_the_target(environment: Environment, clu
 
 
 def test_the_throttle_is_kept(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
-    """A lane keeps to its share, and answers that wait meanwhile are no sign of a fault."""
+    """A copy keeps to its share of the throttle, and answers that wait for it do not count as a fault."""
     (ledger_id,) = environment.create(LARGE)
     sleep = partial(sleep_polling, clusters[0].bookies.loop)
     fence = WriteFence(
@@ -447,10 +451,10 @@ def test_jobs_copy_and_compare(environment: Environment, pair: LedgerPair, engin
     ids += environment.create(LARGE, count=2)
     opened = environment.create(PAIR, count=2, close=False)
     with claimed(pair, SwitchClaim(**ME._asdict())):
-        found = run(engine, pair, [*ids, *opened], recover=False)
-        assert found == {**dict.fromkeys(ids, Verdict.COPIED), **dict.fromkeys(opened, Verdict.OPEN)}
-        found = run(engine, pair, [*ids, *opened], recover=True)
-        assert found == {**dict.fromkeys(ids, Verdict.EQUAL), **dict.fromkeys(opened, Verdict.COPIED)}
+        results = run(engine, pair, [*ids, *opened], recover=False)
+        assert results == {**dict.fromkeys(ids, Verdict.COPIED), **dict.fromkeys(opened, Verdict.OPEN)}
+        results = run(engine, pair, [*ids, *opened], recover=True)
+        assert results == {**dict.fromkeys(ids, Verdict.EQUAL), **dict.fromkeys(opened, Verdict.COPIED)}
         assert run(engine, pair, ids, compare=True) == dict.fromkeys(ids, Verdict.EQUAL)
     environment.assert_copied([*ids[:2], *opened], PAIR)
 
@@ -463,7 +467,7 @@ def test_a_superseded_attempt_stops(environment: Environment, pair: LedgerPair, 
         pytest.raises(StoreConflict, match=r"attempt 3 was superseded by .* attempt 4"),
     ):
         run(engine, pair, ids)
-    assert {found.error for found in environment.read(environment.target_uri, ids, PAIR)} != {None}
+    assert {content.error for content in environment.read(environment.target_uri, ids, PAIR)} != {None}
 
 
 @contextmanager

@@ -68,9 +68,9 @@ def test_a_java_writer_is_fenced(stack: Stack, cluster: Cluster, java: JavaLedge
     with pytest.raises(Refused) as caught:
         held.add(b"too late")
     assert caught.value.kind == "BKLedgerFencedException"
-    (found,) = java.read(stack.bookkeeper_uri, [held.ledger_id], digest=ledger.digest, password=ledger.password)
-    assert (found.error, found.entries, found.length) == (None, 50, metadata.length)
-    assert found.sha256 == payloads_digest(ledger.payloads())
+    (content,) = java.read(stack.bookkeeper_uri, [held.ledger_id], digest=ledger.digest, password=ledger.password)
+    assert (content.error, content.entries, content.length) == (None, 50, metadata.length)
+    assert content.sha256 == payloads_digest(ledger.payloads())
 
 
 def test_an_abandoned_pipelined_writer(stack: Stack, cluster: Cluster, java: JavaLedgers) -> None:
@@ -79,14 +79,14 @@ def test_an_abandoned_pipelined_writer(stack: Stack, cluster: Cluster, java: Jav
     ids = java.create(stack.bookkeeper_uri, ledger, count=3, close=False)
     for ledger_id in ids:
         assert recover_ledger(cluster.directory, cluster.bookies, ledger_id).metadata.last_entry == 999
-    assert {found.sha256 for found in java.read(stack.bookkeeper_uri, ids)} == {payloads_digest(ledger.payloads())}
+    assert {content.sha256 for content in java.read(stack.bookkeeper_uri, ids)} == {payloads_digest(ledger.payloads())}
 
 
 def test_the_java_client_recovers_what_was_written(stack: Stack, cluster: Cluster, java: JavaLedgers) -> None:
     """A ledger that this client left open is closed by BookKeeper's own client at the same end."""
     ours, theirs = (cluster.fill(cluster.open([(0, (ONE, TWO, THREE))]), DATAS) for _ in range(2))
-    (found,) = java.read(stack.bookkeeper_uri, [theirs.ledger_id], recover=True)
-    assert found.error is None
+    (content,) = java.read(stack.bookkeeper_uri, [theirs.ledger_id], recover=True)
+    assert content.error is None
     mine, other = recovered(cluster, ours).metadata, cluster.record(theirs).metadata
     assert mine.same_content(other)
     assert mine.last_entry == len(DATAS) - 1
@@ -102,10 +102,10 @@ def test_an_entry_of_one_replica_is_kept(cluster: Cluster) -> None:
     assert cluster.holds(ledger, 5, ONE) == body
 
 
-def test_nothing_counts_behind_a_gap(cluster: Cluster) -> None:
-    """An entry behind one that nobody has was never acknowledged to its writer, and does not count."""
+def test_nothing_counts_after_a_gap(cluster: Cluster) -> None:
+    """An entry after one that no bookie has was never acknowledged to its writer, and does not count."""
     ledger = cluster.fill(cluster.open([(0, (ONE, TWO, THREE))]), DATAS[:5])
-    body = pack_entry(ledger.ledger_id, 6, b"behind", length=100, last_add_confirmed=3)
+    body = pack_entry(ledger.ledger_id, 6, b"after", length=100, last_add_confirmed=3)
     for bookie_id in ledger.metadata.replicas(6):
         cluster.put(ledger, 6, body, bookie_id)
     assert recovered(cluster, ledger).metadata.last_entry == 4
@@ -123,8 +123,8 @@ def test_another_bookie_at_the_address_of_a_lost_one_says_nothing(
     with pytest.raises(StoreUnreachable, match=rf"cannot be fenced: .*{lost} is not registered"):
         recovered(cluster, ledger)
     assert not cluster.record(ledger).metadata.closed
-    (found,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id], recover=True)
-    assert found.error
+    (content,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id], recover=True)
+    assert content.error
     assert not cluster.record(ledger).metadata.closed
 
 
@@ -138,7 +138,7 @@ def test_an_empty_ledger_and_an_empty_segment(cluster: Cluster) -> None:
 
 
 def test_a_closed_ledger_is_left_alone(cluster: Cluster) -> None:
-    """Recovery of a closed ledger changes nothing, one that was interrupted is finished, a missing one is told."""
+    """Recovery changes no closed ledger, finishes an interrupted recovery, and reports a missing ledger."""
     closed = cluster.close(cluster.open([(0, (ONE, TWO))]), DATAS)
     assert recovered(cluster, closed) == cluster.record(closed)
     begun = cluster.fill(cluster.open([(0, (ONE, TWO))]), DATAS)
@@ -164,7 +164,10 @@ def test_several_recoveries_at_once(stack: Stack, cluster: Cluster, java: JavaLe
 
     def recover_by_java() -> list[str | None]:
         together.wait()
-        return [one.error for one in java.read(stack.bookkeeper_uri, [led.ledger_id for led in ledgers], recover=True)]
+        return [
+            content.error
+            for content in java.read(stack.bookkeeper_uri, [led.ledger_id for led in ledgers], recover=True)
+        ]
 
     with ThreadPoolExecutor(5) as pool:
         by_java = pool.submit(recover_by_java)
@@ -199,8 +202,8 @@ def test_a_dead_bookie_is_replaced(stack: Stack, cluster: Cluster, java: JavaLed
     assert metadata.segments[2:] == (Segment(199, (ONE, THREE)),)
     assert cluster.holds(ledger, 199, THREE) == ledger.bodies[199]
     assert recovered(cluster, short).metadata.segments == (Segment(0, (ONE, THREE)),)
-    (found,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id])
-    assert (found.error, found.sha256) == (None, payloads_digest(DATAS))
+    (content,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id])
+    assert (content.error, content.sha256) == (None, payloads_digest(DATAS))
 
 
 @pytest.mark.usefixtures("without_two")
@@ -225,7 +228,7 @@ def test_a_dead_bookie_without_a_spare(stack: Stack, cluster: Cluster) -> None:
             assert recover_ledger(directory, bookies, ledger.ledger_id).metadata.last_entry == len(DATAS) - 1
 
 
-def test_an_end_that_cannot_be_told(cluster: Cluster) -> None:
+def test_an_end_that_cannot_be_determined(cluster: Cluster) -> None:
     """A last entry with bad copies only may have been acknowledged: the ledger is not closed before it."""
     ledger = cluster.fill(cluster.open([(0, (ONE, TWO, THREE))], (3, 1)), DATAS)
     bad = ledger.bodies[-1] + b"?"
@@ -255,7 +258,7 @@ class CountedDirectory(LedgerDirectoryWriter):
     updates = 0
 
     def update(self, items: Sequence[tuple[int, LedgerMetadata, int]]) -> list[int]:
-        """That of the base."""
+        """Update metadata, and count the call."""
         self.updates += 1
         return super().update(items)
 
@@ -267,19 +270,19 @@ def test_many_are_recovered_together(stack: Stack, cluster: Cluster) -> None:
     torn = cluster.fill(cluster.open([(0, (ONE, TWO, THREE))], (3, 1)), DATAS)
     for bookie_id in (ONE, TWO, THREE):
         cluster.put(torn, 199, torn.bodies[-1] + b"?", bookie_id)
-    ids = [one.ledger_id for one in (*ledgers, closed, torn)]
+    ids = [written.ledger_id for written in (*ledgers, closed, torn)]
     directory = CountedDirectory(parse_store_url(f"{stack.zk_url}/ledgers"), Access())
     with directory, Bookies(directory.bookies) as bookies:
-        found = recover_ledgers(directory, bookies, [*ids, 999_999])
+        results = recover_ledgers(directory, bookies, [*ids, 999_999])
 
     assert directory.updates == 2, "all IN_RECOVERY at once, and all CLOSED at once"
     for ledger in (*ledgers, closed):
-        record = found[ledger.ledger_id]
+        record = results[ledger.ledger_id]
         assert isinstance(record, LedgerRecord)
         assert (record.metadata.state, record.metadata.last_entry) == (LedgerState.CLOSED, len(ledger.bodies) - 1)
         assert cluster.read(ledger) == ledger.bodies
-    assert isinstance(found[torn.ledger_id], LedgerUnreadable)
-    assert isinstance(found[999_999], StoreConflict)
+    assert isinstance(results[torn.ledger_id], LedgerUnreadable)
+    assert isinstance(results[999_999], StoreConflict)
 
 
 FULL = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}

@@ -86,7 +86,7 @@ def make_cluster(stack: Stack) -> Iterator[MakeCluster]:
 
 
 def test_ledgers_through_tls(make_cluster: MakeCluster, authority: Authority, client: Identity) -> None:
-    """Many entries and large ones are written, read and recovered through TLS, and the bookie's space is told."""
+    """Many entries and large ones are written, read and recovered through TLS, and the bookie's space is read."""
     tls = Tls(str(authority.cert_file), str(client.cert_file), str(client.key_file))
     cluster = make_cluster(tls)
     for datas in (DATAS, LARGE):
@@ -119,9 +119,9 @@ def test_a_client_without_certificate(make_cluster: MakeCluster, authority: Auth
 
 
 def test_a_foreign_authority(make_cluster: MakeCluster, toolchain: Toolchain, tmp_path: Path) -> None:
-    """A bookie whose certificate nobody trusted has signed is not talked to."""
-    stranger = Authority(toolchain, tmp_path)
-    cluster = make_cluster(Tls(str(stranger.cert_file)))
+    """A bookie whose certificate is not signed by a trusted authority gets no requests."""
+    foreign = Authority(toolchain, tmp_path)
+    cluster = make_cluster(Tls(str(foreign.cert_file)))
     with pytest.raises(StoreUnreachable, match=r"bookie-2 .*certificate verify failed"):
         cluster.fill(cluster.open([(0, (TWO,))], (1, 1)), [b"x"])
 

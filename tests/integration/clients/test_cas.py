@@ -88,13 +88,13 @@ def test_readers_see_what_was_written(url: StoreUrl, top: str, store: CasStore) 
     """A reader sees what another session has written."""
     store.create(f"{top}/a", b"1")
     with open_cas_reader(url, Access()) as reader:
-        found = reader.get(f"{top}/a")
-    assert found is not None
-    assert found.value == b"1"
+        node = reader.get(f"{top}/a")
+    assert node is not None
+    assert node.value == b"1"
 
 
 def test_transactions_are_whole(store: CasStore, top: str) -> None:
-    """Where the store has transactions, one part that cannot be done keeps all others from being done."""
+    """If the store has transactions, one part that fails prevents all other parts."""
     store.create(f"{top}/a", b"1")
     node = store.get(f"{top}/a")
     assert node is not None
@@ -134,9 +134,9 @@ def test_no_change_is_lost(url: StoreUrl, top: str) -> None:
     with ThreadPoolExecutor(CONTENDERS) as pool:
         list(pool.map(count, range(CONTENDERS)))
     with open_cas(url, Access()) as store:
-        found = store.get(path)
-    assert found is not None
-    assert int(found.value) == CONTENDERS * ROUNDS
+        stored = store.get(path)
+    assert stored is not None
+    assert int(stored.value) == CONTENDERS * ROUNDS
 
 
 def _until_done(change: Callable[[], None]) -> None:
@@ -148,7 +148,7 @@ def _until_done(change: Callable[[], None]) -> None:
 
 
 def test_of_two_migrations_one_holds_the_claim(url: StoreUrl, top: str) -> None:
-    """Of migrations that claim a store at the same moment one gets it, and the others are told its name."""
+    """If migrations claim a store at the same moment, one gets it, and the others learn its name."""
     start = Barrier(CONTENDERS)
 
     def take(number: int) -> str:
@@ -196,6 +196,6 @@ def _pass_as_executor(url: StoreUrl, path: str, me: Attempt) -> None:
         reader.close()
 
 
-def test_the_claim_stands_in_pulsars_own_subtree() -> None:
+def test_the_claim_is_in_pulsars_own_subtree() -> None:
     """The claim lies where nothing is copied or compared (PIP-454)."""
     assert CLAIM == "/pulsar/migration-coordinator/pulsar-migrate"

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.parametrize("kind", ["zookeeper", "oxia"])
 def test_a_scan_reads_in_bulk(shared_stack: SharedStack, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """All that was created, set and deleted is found, at the root too, with no round trip for each node."""
+    """Every node that was created, set or deleted is found, also the root, without a round trip for each node."""
     stack = shared_stack(StackSpec(zookeepers=1, second_zookeepers=1))
     source = parse_store_url(f"{stack.zk_url}/scan-{kind}")
     oxia = kind == "oxia" and shared_stack(StackSpec(oxias=1, oxia_shards=2)).oxia_url
@@ -41,7 +41,7 @@ def test_a_scan_reads_in_bulk(shared_stack: SharedStack, monkeypatch: pytest.Mon
     _write(source, OLD + GONE, 0)
     with Replica(pair, lambda: None) as replica:
         if not oxia:
-            # Its permit to write stands next to the claim.
+            # Its permit to write is next to the claim.
             _write(pair.target, [b"/pulsar/migration-coordinator"], 0)
         assert replica.apply(OLD + GONE).written == len(OLD + GONE)
     since = last_transaction(source, Access())
@@ -52,11 +52,11 @@ def test_a_scan_reads_in_bulk(shared_stack: SharedStack, monkeypatch: pytest.Mon
         assert remover.remove([Seen(path, 0) for path in GONE]) == len(GONE)
     requests = _count_requests(monkeypatch)
     begun = time.monotonic()
-    found = jobs.changed_since(in_process(), pair, since, tag="scan")
+    changes = jobs.changed_since(in_process(), pair, since, tag="scan")
     seconds, asked = time.monotonic() - begun, next(requests)
-    print(f"{len(found)} changes of {kind}: {seconds:.2f} s, {asked} requests")
-    assert found >= {*OLD, *FRESH, *GONE}
-    assert len(found) <= len(OLD) + len(FRESH) + len(GONE) + 500
+    print(f"{len(changes)} changes of {kind}: {seconds:.2f} s, {asked} requests")
+    assert changes >= {*OLD, *FRESH, *GONE}
+    assert len(changes) <= len(OLD) + len(FRESH) + len(GONE) + 500
     assert asked < MOST_REQUESTS
     # Other tests share the target.
     with open_remover(pair.target, Access(), lambda: None) as remover, open_reader(pair.target, Access()) as reader:

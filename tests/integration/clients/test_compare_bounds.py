@@ -1,4 +1,4 @@
-"""What a compare of whole stores tells the driver, and the repair of more than it names: on real stores."""
+"""Limits of what a compare of whole stores reports to the driver, and the repair of the rest, on real stores."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_a_compare_counts_all_and_names_a_hundred(pair: Pair) -> None:
     with open_remover(pair.target, pair.access, lambda: None) as remover:
         assert remover.remove([Seen(path, 0) for path in MISSING]) == len(MISSING)
 
-    found = _compare(engine, pair)
+    comparison = _compare(engine, pair)
 
-    assert found.different.paths == len(SET) + len(MISSING) + len(EXCESS)
-    assert len(set(found.different.named)) == NAMED
-    assert {*found.different.named} <= {*SET, *MISSING, *EXCESS}
+    assert comparison.different.paths == len(SET) + len(MISSING) + len(EXCESS)
+    assert len(set(comparison.different.named)) == NAMED
+    assert {*comparison.different.named} <= {*SET, *MISSING, *EXCESS}
     assert engine.heaviest <= LARGEST_RESULT
-    repaired = jobs.repair(cast("SparkEngine", engine), pair, found, tag="repair")
+    repaired = jobs.repair(cast("SparkEngine", engine), pair, comparison, tag="repair")
     assert repaired.remaining == (0, ())
     assert _compare(engine, pair).different == (0, ())
     jobs.clear(in_process(), pair, "target", tag="clear")
@@ -72,7 +72,7 @@ def test_a_compare_counts_all_and_names_a_hundred(pair: Pair) -> None:
         TargetKeeper(store, ME, "").release()
 
 
-def test_a_next_number_that_lags_behind_differs(shared_stack: SharedStack) -> None:
+def test_a_next_number_that_is_too_low_differs(shared_stack: SharedStack) -> None:
     """A znode whose next sequential child would get an old number again is found, and repaired."""
     stack = shared_stack(StackSpec(zookeepers=1, second_zookeepers=1))
     source = parse_store_url(f"{stack.zk_url}/counted")
@@ -88,10 +88,10 @@ def test_a_next_number_that_lags_behind_differs(shared_stack: SharedStack) -> No
         TargetKeeper(store, ME, "").claim(None)
     engine = _Weighing()
 
-    found = _compare(engine, pair)
+    comparison = _compare(engine, pair)
 
-    assert found.different == (1, (b"/ledgers/idgen",))
-    assert jobs.repair(cast("SparkEngine", engine), pair, found, tag="repair").remaining == (0, ())
+    assert comparison.different == (1, (b"/ledgers/idgen",))
+    assert jobs.repair(cast("SparkEngine", engine), pair, comparison, tag="repair").remaining == (0, ())
     assert _compare(engine, pair).different == (0, ())
 
 

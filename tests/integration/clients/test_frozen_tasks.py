@@ -46,7 +46,7 @@ def source(shared_stack: SharedStack) -> StoreUrl:
     """Records enough for a task to be frozen in the middle."""
     url = parse_store_url(shared_stack(StackSpec(zookeepers=1, second_zookeepers=1)).zk_url + "/frozen/source")
     with open_writer(url, Access(), keep_versions=True) as writer:
-        # Stands in the target too, above the claim.
+        # This node exists in the target too, above the claim.
         writer.put(Record(b"/pulsar", b"", 0, 0, 0, 0, 0), over=None)
         for path in PATHS:
             writer.put(Record(path, path * 30, 0, 0, 0, 0, 0), over=None)
@@ -66,7 +66,7 @@ def pair(request: pytest.FixtureRequest, shared_stack: SharedStack, source: Stor
 
 
 def test_a_frozen_remover_takes_nothing_from_a_later_run(engine: SparkEngine, pair: Pair) -> None:
-    """What it had listed, it deletes no more, though each record of the later run stands at the version listed."""
+    """A frozen remover deletes no record of a later run, even at the same version."""
     old, new = attempt_of(run=1), attempt_of(run=2)
     _copy(engine, pair, old)
     with _frozen(pair, old, _clear_as_executor):
@@ -76,7 +76,7 @@ def test_a_frozen_remover_takes_nothing_from_a_later_run(engine: SparkEngine, pa
 
 
 def test_a_frozen_copy_brings_nothing_back(engine: SparkEngine, pair: Pair) -> None:
-    """What services deleted after the commit stays deleted, once the target takes no late writes any more."""
+    """Records that services deleted after the commit stay deleted: the target refuses late writes."""
     old, new = attempt_of(run=1), attempt_of(run=2)
     _take(pair, old)
     with _frozen(pair, old, _copy_as_executor):
@@ -117,7 +117,7 @@ def _clear(engine: SparkEngine, pair: Pair, me: Attempt) -> None:
 
 @contextmanager
 def _frozen(pair: Pair, me: Attempt, task: Callable[[Pair], None]) -> Generator[None]:
-    """Have a process of its own begin a task, until it freezes itself; at the end let it go on, until it gives up."""
+    """Run a task in a new process until it freezes; at the end, resume it until it gives up."""
     process = multiprocessing.get_context("spawn").Process(target=task, args=(_of(pair, me),))
     process.start()
     stat = Path(f"/proc/{process.pid}/stat")
@@ -128,15 +128,15 @@ def _frozen(pair: Pair, me: Attempt, task: Callable[[Pair], None]) -> Generator[
         assert process.pid is not None
         os.kill(process.pid, signal.SIGCONT)
         process.join(60)
-    assert process.exitcode == SUPERSEDED, "the task was not told that it comes too late"
+    assert process.exitcode == SUPERSEDED, "the task was not superseded"
 
 
 def _clear_as_executor(pair: Pair) -> None:
-    _until_superseded(lambda part: tasks.clear_parts(pair, "target", 1 << 62, [part]), pair.target, pair)
+    _until_superseded(lambda partition: tasks.clear_parts(pair, "target", 1 << 62, [partition]), pair.target, pair)
 
 
 def _copy_as_executor(pair: Pair) -> None:
-    _until_superseded(lambda part: tasks.copy_part(pair, part), pair.source, pair)
+    _until_superseded(lambda partition: tasks.copy_part(pair, partition), pair.source, pair)
 
 
 def _until_superseded(task: Callable[[Partition], object], url: StoreUrl, pair: Pair) -> None:
@@ -144,14 +144,14 @@ def _until_superseded(task: Callable[[Partition], object], url: StoreUrl, pair: 
         parts = reader.partitions(1)
     _freeze_at_a_write()
     try:
-        for part in parts:
-            task(part)
+        for partition in parts:
+            task(partition)
     except StoreError as error:
         os._exit(SUPERSEDED if isinstance(error, Superseded) else 1)
 
 
 def _freeze_at_a_write() -> None:
-    """Let this process freeze with a write in its hands, when all that is asked before it was asked."""
+    """Freeze this process right before a write, after all its checks."""
     writes = itertools.count(1)
 
     def write() -> None:

@@ -36,11 +36,11 @@ def test_what_is_written_is_read_by_both_drivers(java: JavaLedgers, stack: Stack
     assert java.create(uri, made, ids=[wanted]) == [wanted]
 
     other = stack.zk_url.replace("zk:", "zk+hierarchical://") + "/ledgers"
-    [found] = java.read(other, [wanted], digest=digest, password=b"secret")
-    assert (found.error, found.state, found.quorum) == (None, "CLOSED", (2, 2, 2))
-    assert (found.entries, found.custom) == (700, {"component": b"\x00schema"})
-    assert found.bytes == found.length == sum(map(len, made.payloads()))
-    assert found.sha256 == payloads_digest(made.payloads())
+    [content] = java.read(other, [wanted], digest=digest, password=b"secret")
+    assert (content.error, content.state, content.quorum) == (None, "CLOSED", (2, 2, 2))
+    assert (content.entries, content.custom) == (700, {"component": b"\x00schema"})
+    assert content.bytes == content.length == sum(map(len, made.payloads()))
+    assert content.sha256 == payloads_digest(made.payloads())
 
 
 def test_many_small_ledgers_take_ids_of_the_generator(java: JavaLedgers, uri: str) -> None:
@@ -48,13 +48,13 @@ def test_many_small_ledgers_take_ids_of_the_generator(java: JavaLedgers, uri: st
     ids = java.create(uri, Ledger(entries=1), count=300)
     assert len(set(ids)) == 300
     assert java.next_id(uri) > max(ids)
-    assert {found.entries for found in java.read(uri, ids)} == {1}
+    assert {content.entries for content in java.read(uri, ids)} == {1}
     # What Pulsar's metadata driver makes of an id that is taken.
     with pytest.raises(Refused, match="BKLedgerExistException"):
         java.create(uri, Ledger(), ids=ids[:1])
     gone = "BKNoSuchLedgerExistsOnMetadataServerException"
     assert java.delete(uri, ids[:2]) == 2
-    assert [found.error for found in java.read(uri, ids[:3])] == [gone, gone, None]
+    assert [content.error for content in java.read(uri, ids[:3])] == [gone, gone, None]
 
 
 def test_a_new_owner_fences_the_writer(java: JavaLedgers, toolchain: Toolchain, uri: str, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_an_abandoned_ledger_stays_open(java: JavaLedgers, uri: str) -> None:
     held = java.hold(uri, PAIR)
     held.abandon()
     ids = [held.ledger_id, *java.create(uri, PAIR, count=2, close=False)]
-    assert [found.state for found in java.read(uri, ids)] == ["OPEN"] * 3
+    assert [content.state for content in java.read(uri, ids)] == ["OPEN"] * 3
 
 
 def test_a_bookie_that_goes_away_ends_a_segment(java: JavaLedgers, stack: Stack, uri: str) -> None:
@@ -89,7 +89,7 @@ def test_a_bookie_that_goes_away_ends_a_segment(java: JavaLedgers, stack: Stack,
         held.close()
     finally:
         stack[first[0]].start()
-    [found] = java.read(uri, [held.ledger_id])
-    assert (found.entries, sorted(found.segments)) == (21, [0, 20])
-    assert first[0] not in found.segments[20]
-    assert found.sha256 == payloads_digest([*PAIR.payloads(), b"after"])
+    [content] = java.read(uri, [held.ledger_id])
+    assert (content.entries, sorted(content.segments)) == (21, [0, 20])
+    assert first[0] not in content.segments[20]
+    assert content.sha256 == payloads_digest([*PAIR.payloads(), b"after"])

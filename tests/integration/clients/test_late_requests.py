@@ -1,4 +1,4 @@
-"""Changes that arrive right behind their fence or never, on a real broker: cut, frozen for long, and sent elsewhere."""
+"""Changes on a real broker that arrive right after their fence or never: cut off, frozen, and redirected."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_a_change_is_made_once_the_fence_has_been_asked(url: str, topic: TopicNa
     assert _exists(url, topic)
 
 
-def test_whoever_is_not_in_charge_sends_nothing(url: str, topic: TopicName) -> None:
-    """What the fence raises is what the caller gets."""
+def test_a_superseded_attempt_sends_nothing(url: str, topic: TopicName) -> None:
+    """The error of the fence reaches the caller, and no request is sent."""
 
     def fence() -> None:
         raise Superseded("a newer attempt has begun")
@@ -89,7 +89,7 @@ def test_an_answer_that_is_no_success_is_raised(url: str, topic: TopicName) -> N
 
 
 def test_a_connection_that_was_cut_is_not_opened_again(url: str, topic: TopicName) -> None:
-    """A new one would be open for a request that is sent whenever its worker goes on; another broker is asked anew."""
+    """A cut connection is not reopened, so that no request can be late; another broker is asked again."""
     with Proxy(url.removeprefix("http://")) as proxy:
 
         def cut() -> None:
@@ -114,7 +114,7 @@ def test_a_connection_that_was_cut_is_not_opened_again(url: str, topic: TopicNam
 
 @pytest.mark.timeout(180)
 def test_nothing_arrives_of_a_worker_that_was_frozen(url: str, topic: TopicName) -> None:
-    """Behind the fence, or with its hand on the socket: when it continues, the broker has closed the connection."""
+    """A worker that froze after the fence, or at the socket, finds its connection closed by the broker."""
     frozen = {
         where: topic._replace(topic=f"{topic.topic}-{where.__name__}") for where in (_at_the_fence, _at_the_write)
     }

@@ -82,9 +82,9 @@ def directory(url: StoreUrl) -> Generator[LedgerDirectoryWriter]:
 
 def scan(directory: LedgerDirectory) -> dict[int, LedgerRecord]:
     """Return all ledgers, each seen once."""
-    found = list(chain.from_iterable(directory.scan()))
-    by_id = {record.ledger_id: record for record in found}
-    assert len(by_id) == len(found)
+    records = list(chain.from_iterable(directory.scan()))
+    by_id = {record.ledger_id: record for record in records}
+    assert len(by_id) == len(records)
     return by_id
 
 
@@ -97,10 +97,10 @@ def timed(what: str) -> Generator[None]:
 
 
 def test_bookies_of_both_drivers(stack: Stack, url: StoreUrl, second_url: StoreUrl) -> None:
-    """Bookies are found with their addresses, whichever driver registered them, and so is what the root says."""
+    """Bookies are found with their addresses, whichever driver registered them, and so is the content of the root."""
     with LedgerDirectory(url, ACCESS) as first, LedgerDirectory(second_url, ACCESS) as second:
         addresses = {name: stack[name].address for name in ("bookie-1", "bookie-2")}
-        assert {name: f"{one.host}:{one.port}" for name, one in first.bookies().items()} == addresses
+        assert {name: f"{info.host}:{info.port}" for name, info in first.bookies().items()} == addresses
         assert all(bookie.writable for bookie in first.bookies().values())
         assert first.cookies() == set(addresses)
         [other] = second.bookies().values()
@@ -113,24 +113,24 @@ def test_bookies_of_both_drivers(stack: Stack, url: StoreUrl, second_url: StoreU
 
 
 def test_java_and_we_see_the_same(stack: Stack, second_url: StoreUrl, java: JavaLedgers) -> None:
-    """What BookKeeper's client wrote is found with all it says, and what we wrote is read by that client."""
+    """BookKeeper's client and ours read each other's ledgers with all their metadata."""
     uri = stack.second_bookkeeper_uri
     ids = java.create(uri, Ledger(entries=3, sizes=(7,), custom={"a": b"\x00\xff"}), count=3)
     wide = java.create(uri, Ledger(entries=0, digest="CRC32", password=b"secret"), ids=[5 << 32])
     with LedgerDirectoryWriter(second_url, ACCESS) as directory:
-        found = scan(directory)
-        assert {*ids, *wide} <= found.keys()
+        records = scan(directory)
+        assert {*ids, *wide} <= records.keys()
         for number in ids:
-            metadata = found[number].metadata
+            metadata = records[number].metadata
             assert (metadata.closed, metadata.last_entry, metadata.length) == (True, 2, 21)
             assert (metadata.custom_map, metadata.digest) == ({"a": b"\x00\xff"}, DigestType.CRC32C)
-        assert found[5 << 32].metadata.password == b"secret"
-        ours = replace(found[ids[0]].metadata, state=LedgerState.CLOSED, last_entry=-1, length=0, password=b"")
+        assert records[5 << 32].metadata.password == b"secret"
+        ours = replace(records[ids[0]].metadata, state=LedgerState.CLOSED, last_entry=-1, length=0, password=b"")
         assert directory.create([(ids[0], ours), (6 << 32, ours)]) == [False, True]
         [read] = java.read(uri, [6 << 32])
         assert (read.error, read.state, read.entries, read.custom) == (None, "CLOSED", 0, {"a": b"\x00\xff"})
         assert java.delete(uri, [6 << 32]) == 1
-        assert directory.read([6 << 32, ids[0]]) == [None, found[ids[0]]]
+        assert directory.read([6 << 32, ids[0]]) == [None, records[ids[0]]]
 
 
 @pytest.mark.exhaustive
@@ -143,37 +143,41 @@ def test_ten_thousand_ledgers(directory: LedgerDirectoryWriter) -> None:
     with timed(f"create {MANY} again"):
         assert not any(directory.create([(number, OPEN) for number in ids]))
     with timed(f"scan {MANY}"):
-        found = scan(directory)
-    assert found.keys() - before.keys() == set(ids)
-    assert {(one.metadata, one.version) for number, one in found.items() if number in set(ids)} == {(OPEN, 0)}
+        records = scan(directory)
+    assert records.keys() - before.keys() == set(ids)
+    assert {(record.metadata, record.version) for number, record in records.items() if number in set(ids)} == {
+        (OPEN, 0)
+    }
     with timed(f"read {MANY}"):
-        assert directory.read(ids) == [found[number] for number in ids]
+        assert directory.read(ids) == [records[number] for number in ids]
     closed = replace(OPEN, state=LedgerState.CLOSED, last_entry=9, length=100)
     with timed(f"close {MANY}"):
         assert directory.update([(number, closed, 0) for number in ids]) == [1] * MANY
-    after = [one for one in directory.read(ids) if one]
-    assert {(one.metadata, one.version) for one in after} == {(closed, 1)}
-    assert all(one.mzxid > found[one.ledger_id].mzxid for one in after)
+    after = [record for record in directory.read(ids) if record]
+    assert {(record.metadata, record.version) for record in after} == {(closed, 1)}
+    assert all(record.mzxid > records[record.ledger_id].mzxid for record in after)
     with timed(f"delete {MANY}"):
         assert directory.delete([(number, 1) for number in ids]) == MANY
     assert directory.delete([(number, None) for number in ids]) == 0
     assert scan(directory).keys() == before.keys()
 
 
-def test_create_goes_on_after_a_part_was_done(directory: LedgerDirectoryWriter) -> None:
-    """A creation that stopped half-way is repeated: what stands is left as it is, and told."""
+def test_create_continues_after_a_part_was_done(directory: LedgerDirectoryWriter) -> None:
+    """A creation that stopped half-way is repeated: existing ledgers are left as they are, and reported."""
     ids = list(range(700_000, 700_900))
-    part = set(ids[::7])
-    assert all(directory.create([(number, OPEN) for number in part]))
+    existing = set(ids[::7])
+    assert all(directory.create([(number, OPEN) for number in existing]))
     other = replace(OPEN, custom=())
-    assert directory.create([(number, other) for number in ids]) == [number not in part for number in ids]
-    assert [one and one.metadata == OPEN for one in directory.read(ids)] == [number in part for number in ids]
+    assert directory.create([(number, other) for number in ids]) == [number not in existing for number in ids]
+    assert [record and record.metadata == OPEN for record in directory.read(ids)] == [
+        number in existing for number in ids
+    ]
     assert directory.delete([(number, None) for number in ids]) == len(ids)
 
 
 @pytest.mark.exhaustive
 def test_two_create_the_same(url: StoreUrl) -> None:
-    """Of two who create the same ledgers at once, exactly one is told of each that it was created."""
+    """If two clients create the same ledgers at once, each ledger is reported as created to exactly one of them."""
     ids = [(9 << 32) + number * 9_000 for number in range(3_000)]
     items = [(number, OPEN) for number in ids]
     start = threading.Barrier(2)
@@ -184,14 +188,14 @@ def test_two_create_the_same(url: StoreUrl) -> None:
             return writer.create(items[::order])[::order]
 
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(create, (1, -1))
-    assert [left + right for left, right in zip(one, other, strict=True)] == [1] * len(ids)
+        first, second = pool.map(create, (1, -1))
+    assert [by_first + by_second for by_first, by_second in zip(first, second, strict=True)] == [1] * len(ids)
     with LedgerDirectoryWriter(url, ACCESS) as writer:
         assert writer.delete([(number, None) for number in ids]) == len(ids)
 
 
-def test_parents_vanish_meanwhile(directory: LedgerDirectoryWriter, url: StoreUrl) -> None:
-    """BookKeeper deletes nodes above the last ledger beneath them; whoever creates one there creates them again."""
+def test_parents_vanish_during_a_creation(directory: LedgerDirectoryWriter, url: StoreUrl) -> None:
+    """BookKeeper deletes nodes above the last ledger beneath them; a creation of a ledger creates them again."""
     over = threading.Event()
     deleted: list[str] = []
 
@@ -214,7 +218,7 @@ def test_parents_vanish_meanwhile(directory: LedgerDirectoryWriter, url: StoreUr
     with ThreadPoolExecutor(1) as pool:
         deleting = pool.submit(delete)
         try:
-            wait_for("parents deleted meanwhile", create_again, 60)
+            wait_for("parents that were deleted during a creation", create_again, 60)
         finally:
             over.set()
         deleting.result(30)
@@ -232,7 +236,7 @@ def test_an_id_that_was_deleted_is_not_created_again(directory: LedgerDirectoryW
 
 
 def test_a_deletion_on_its_way_is_refused_after_a_takeover(stack: Stack, url: StoreUrl) -> None:
-    """What a late attempt sends after its fence has passed deletes nothing once a newer one has revoked its permit."""
+    """A late attempt that has passed its fence deletes nothing once a newer one has revoked its permit."""
     store = parse_store_url(stack.zk_url)
     taken_over = False
 
@@ -240,7 +244,7 @@ def test_a_deletion_on_its_way_is_refused_after_a_takeover(stack: Stack, url: St
         nonlocal taken_over
         if taken_over:
             raise Superseded("a newer attempt has taken over")
-        # From here to the server the attempt may be frozen for any time; meanwhile another one takes over.
+        # From here to the server the attempt may be frozen for any time; here another one takes over.
         taken_over = True
         revoke_permits(store, ACCESS)
 
@@ -257,7 +261,7 @@ def test_a_deletion_on_its_way_is_refused_after_a_takeover(stack: Stack, url: St
 
 
 def test_other_version(directory: LedgerDirectoryWriter) -> None:
-    """Where a ledger has another version it is named and left alone, and all others are changed."""
+    """A ledger that has another version is reported and left alone, and all others are changed."""
     ids = list(range(800_000, 801_200))
     directory.create([(number, OPEN) for number in ids])
     recovered = replace(OPEN, state=LedgerState.IN_RECOVERY)
@@ -265,11 +269,11 @@ def test_other_version(directory: LedgerDirectoryWriter) -> None:
     closed = replace(OPEN, state=LedgerState.CLOSED)
     with pytest.raises(StoreConflict, match="ledger 800700 has another version, and version 0"):
         directory.update([(number, closed, 0) for number in ids])
-    states = [one.metadata.state for one in directory.read(ids) if one]
+    states = [record.metadata.state for record in directory.read(ids) if record]
     assert states == [recovered.state if number == 800_700 else closed.state for number in ids]
     with pytest.raises(StoreConflict, match="ledger 800700 has another version, and version 0"):
         directory.delete([(number, 0 if number == 800_700 else 1) for number in ids])
-    assert [one.ledger_id for one in directory.read(ids) if one] == [800_700]
+    assert [record.ledger_id for record in directory.read(ids) if record] == [800_700]
     assert directory.delete([(800_700, 1)]) == 1
     with pytest.raises(StoreConflict, match="ledger 800700 is gone"):
         directory.update([(800_700, closed, 1)])
@@ -289,7 +293,7 @@ def test_ledger_that_cannot_be_read_is_named(directory: LedgerDirectoryWriter, u
 
 
 def test_no_ledgers_root(stack: Stack) -> None:
-    """Where no BookKeeper cluster was initialised, nothing is found and nothing is created."""
+    """In a root that was not initialised as a BookKeeper cluster nothing is found or created."""
     nowhere = parse_store_url(stack.zk_url + "/nowhere")
     with LedgerDirectoryWriter(nowhere, ACCESS) as directory:
         assert (scan(directory), directory.bookies(), directory.instance_id()) == ({}, {}, None)
@@ -322,7 +326,7 @@ def test_other_layouts(stack: Stack, java: JavaLedgers) -> None:
 
 @pytest.mark.parametrize("root", ["/ledgers", "/second-ledgers"], ids=["Pulsar's driver", "BookKeeper's driver"])
 def test_generator_is_read_and_raised(stack: Stack, toolchain: Toolchain, tmp_path: Path, root: str) -> None:
-    """What the generator gives next is known without asking it; once lifted, new ids lie above, and never at 0."""
+    """The next id is known without using the generator; after a raise, new ids are above it, and never 0."""
     uri = stack.bookkeeper_uri if root == "/ledgers" else stack.second_bookkeeper_uri
     with (
         Coordination(parse_store_url(stack.zk_url + root)) as coordination,
@@ -357,7 +361,7 @@ def test_generator_is_read_and_raised(stack: Stack, toolchain: Toolchain, tmp_pa
 
 
 def test_broker_takes_ids_of_the_lifted_generator(stack: Stack, url: StoreUrl) -> None:
-    """A broker that runs meanwhile creates its next ledgers above the id given, in the long layout."""
+    """A running broker creates its next ledgers above the id given, in the long layout."""
     with StackAdmin(stack.admin_urls[0]) as admin:
         send_to(stack.broker_url, ["before"])
         with Coordination(url) as coordination:
@@ -382,7 +386,7 @@ def test_trap_of_a_sequential_node(stack: Stack) -> None:
 
 
 def test_many_raise_at_once(stack: Stack) -> None:
-    """Whoever lifts at the same time ends above the id given, and no upper half is wasted on it."""
+    """Concurrent calls all end above the id given, and waste no upper half of the id space."""
     root = parse_store_url(stack.zk_url + "/raised-ledgers")
     with Coordination(root) as coordination:
         coordination.create("/INSTANCEID", parents=True)
@@ -395,6 +399,6 @@ def test_many_raise_at_once(stack: Stack) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         lifted = list(pool.map(lift, (5, 5, 1 << 32, 1 << 32)))
-    assert all(one.next_id > above for one, above in zip(lifted, (5, 5, 1 << 32, 1 << 32), strict=True))
+    assert all(ids.next_id > above for ids, above in zip(lifted, (5, 5, 1 << 32, 1 << 32), strict=True))
     with CoordinationReader(root) as reader:
         assert read_generator(reader).high == 2

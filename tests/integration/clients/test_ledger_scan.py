@@ -1,4 +1,4 @@
-"""All ledgers of a cluster, read again and again: what has not changed is neither decoded nor held twice."""
+"""Repeated scans of all ledgers of a cluster: unchanged ledgers are neither decoded again nor held twice."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def directory(stack: Stack) -> Generator[LedgerDirectoryWriter]:
         yield writer
 
 
-def scan(directory: LedgerDirectoryWriter, known: LedgerTable) -> LedgerTable:
+def scan(directory: LedgerDirectoryWriter, earlier: LedgerTable) -> LedgerTable:
     """Return all ledgers by id."""
-    return LedgerTable(directory.facts(known))
+    return LedgerTable(directory.facts(earlier))
 
 
 def test_only_what_has_changed_is_decoded_again(
@@ -76,7 +76,7 @@ def test_only_what_has_changed_is_decoded_again(
     assert set(again) == set(ids) - {9}
     assert (again[7].state, again[7].version) == (LedgerState.CLOSED, 1)
 
-    # The highest id is known by names alone; nodes that deleted ledgers leave behind say nothing.
+    # The highest id is known by names alone; nodes that remain of deleted ledgers say nothing.
     assert directory.highest() == 1 << 33
     directory.delete([(1 << 33, None)])
     assert directory.highest() == 499

@@ -35,7 +35,7 @@ class Place(NamedTuple):
     uri: str
 
     def hold(self, **custom: bytes) -> HeldLedger:
-        """Have the client write twenty entries to a ledger, and keep it open."""
+        """Write twenty entries to a ledger with the client, and keep it open."""
         return self.java.hold(self.uri, Ledger(entries=20, custom=custom))
 
 

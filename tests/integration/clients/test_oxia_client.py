@@ -53,7 +53,7 @@ def writer(url: StoreUrl) -> Iterator[OxiaWriter]:
 
 @pytest.fixture
 def reader(url: StoreUrl) -> Iterator[OxiaReader]:
-    """A reader with patience for a busy machine."""
+    """A reader with a long timeout for a busy machine."""
     with OxiaReader(url) as opened:
         yield opened
 
@@ -66,17 +66,17 @@ def record(path: str, value: bytes = b"", version: int = 0, count: int = 0) -> R
 def everything(reader: OxiaReader, wanted: int = 1) -> list[Record]:
     """Return all records of a store, part after part."""
     batches = [batch for partition in reader.partitions(wanted) for batch in reader.scan(partition)]
-    return [found for batch in batches for found in batch if isinstance(found, Record)]
+    return [record for batch in batches for record in batch if isinstance(record, Record)]
 
 
 def below(reader: OxiaReader, prefix: bytes) -> dict[bytes, Record]:
     """Return all records whose path has the prefix."""
-    return {found.path: found for found in everything(reader) if found.path.startswith(prefix)}
+    return {record.path: record for record in everything(reader) if record.path.startswith(prefix)}
 
 
 @contextmanager
 def session(url: StoreUrl, key: bytes) -> Generator[tuple[OxiaConnection, int, int]]:
-    """A session on the shard of a key: connection, shard, session id."""
+    """Open a session on the shard of a key: connection, shard, session id."""
     with OxiaConnection(url) as connection:
         shard = connection.shard_of(key)
         create = pb.CreateSessionRequest(shard=shard, session_timeout_ms=30_000, client_identity="test")
@@ -90,13 +90,13 @@ def test_records_come_back_as_they_were_written(writer: OxiaWriter, reader: Oxia
     """Path, value, version and count of thousands of records are kept, however the store is cut into parts."""
     levels = ["", "/sub", "/sub/ü-%2F", "/sub/ü-%2F/x"]
     wanted = {
-        found.path: found
+        expected.path: expected
         for number in range(1500)
         for level in levels
-        for found in [record(f"/trip/t{number:04d}{level}", b"v" * (number % 700), number * 31 - 9, number % 5)]
+        for expected in [record(f"/trip/t{number:04d}{level}", b"v" * (number % 700), number * 31 - 9, number % 5)]
     }
-    for one in wanted.values():
-        writer.put(one, over=None)
+    for item in wanted.values():
+        writer.put(item, over=None)
     assert writer.flush() == len(wanted)
     assert writer.flush() == 0
     assert below(reader, b"/trip/") == wanted
@@ -108,17 +108,17 @@ def test_parts_are_disjoint_whole_and_balanced(writer: OxiaWriter, reader: OxiaR
     for number in range(4000):
         writer.put(record(f"/parts/{'x/' * (number % 3)}{number:05d}"), over=None)
     writer.flush()
-    whole = sorted(found.path for found in everything(reader))
+    whole = sorted(item.path for item in everything(reader))
     for wanted in (1, 2, 7, 16, 100):
         parts = reader.partitions(wanted)
-        sizes = [sum(len(batch) for batch in reader.scan(part)) for part in parts]
-        assert sorted(found.path for found in everything(reader, wanted)) == whole
-        assert abs(len(parts) - wanted) <= len({part.shard for part in parts})
+        sizes = [sum(len(batch) for batch in reader.scan(partition)) for partition in parts]
+        assert sorted(item.path for item in everything(reader, wanted)) == whole
+        assert abs(len(parts) - wanted) <= len({partition.shard for partition in parts})
         assert max(sizes) <= 2 * min(sizes)
 
 
-def test_a_version_that_does_not_stand_any_more_is_not_replaced(url: StoreUrl, reader: OxiaReader) -> None:
-    """A put over a version, and a delete of one, do nothing to a record that somebody changed meanwhile."""
+def test_a_version_that_has_changed_is_not_replaced(url: StoreUrl, reader: OxiaReader) -> None:
+    """A put over a version, and a delete of one, do nothing to a record that another client has changed since."""
     with OxiaWriter(url, timeout=5) as current:
         current.put(record("/over", b"copied", 5, 5), over=None)
         current.flush()
@@ -136,7 +136,7 @@ def test_a_version_that_does_not_stand_any_more_is_not_replaced(url: StoreUrl, r
 
 
 def test_only_absent_records_are_written_on_demand(writer: OxiaWriter, reader: OxiaReader) -> None:
-    """With `over=ABSENT` overrides are obeyed for a new record, and a standing one stays and is not counted."""
+    """With `over=ABSENT` overrides apply to a new record; an existing one stays and is not counted."""
     writer.put(record("/fence", b"new", 42, 7), over=ABSENT)
     assert writer.flush() == 1
     writer.put(record("/fence", b"late", 43, 8), over=ABSENT)
@@ -198,39 +198,39 @@ def test_a_subtree_is_one_range_for_each_depth(writer: OxiaWriter, reader: OxiaR
         parts = [
             Partition((), (), shard, start, end) for shard in {partition.shard for partition in reader.partitions(1)}
         ]
-        generations.append(sorted(found.path for part in parts for batch in reader.scan(part) for found in batch))
+        generations.append(sorted(item.path for piece in parts for batch in reader.scan(piece) for item in batch))
     assert generations == [[b"/deep/a"], [b"/deep/a/x", b"/deep/b/z"], [b"/deep/a/x/y"], []]
 
 
 def test_records_of_sessions_show_an_owner(url: StoreUrl, reader: OxiaReader) -> None:
-    """An ephemeral record has an owner, whatever its session's number, and Oxia's own keys are no records."""
+    """An ephemeral record has an owner, whatever its session's number, and Oxia's own keys are not records."""
     with session(url, b"/ephemeral") as (connection, shard, number):
         put = pb.PutRequest(key=b"/ephemeral", value=b"here", session_id=number)
         connection.unary(shard, "Write", pb.WriteRequest(shard=shard, puts=[put]), pb.WriteResponse)
-        (found,) = reader.read([b"/ephemeral"])
-        assert isinstance(found, Record)
-        assert found.owner == (number or 1)
-        assert found in everything(reader)
-        assert not [one for one in everything(reader, 9) if not one.path.startswith(b"/")]
+        (ephemeral,) = reader.read([b"/ephemeral"])
+        assert isinstance(ephemeral, Record)
+        assert ephemeral.owner == (number or 1)
+        assert ephemeral in everything(reader)
+        assert not [item for item in everything(reader, 9) if not item.path.startswith(b"/")]
     assert reader.read([b"/ephemeral"]) == [None]
 
 
-def test_records_with_a_partition_key_are_told(url: StoreUrl, reader: OxiaReader) -> None:
+def test_records_with_a_partition_key_are_recognized(url: StoreUrl, reader: OxiaReader) -> None:
     """A record that lies where its key does not hash to is misplaced; with one shard none can be."""
     with OxiaConnection(url) as connection:
         home = connection.shard_of(b"/elsewhere")
         for shard in connection.shards:
             put = pb.PutRequest(key=b"/elsewhere", value=b"%d" % shard.id, partition_key="p")
             connection.unary(shard.id, "Write", pb.WriteRequest(shard=shard.id, puts=[put]), pb.WriteResponse)
-        found = {
-            partition.shard: one
+        by_shard = {
+            partition.shard: item
             for partition in reader.partitions(1)
             for batch in reader.scan(partition)
-            for one in batch
-            if isinstance(one, Record) and one.path == b"/elsewhere"
+            for item in batch
+            if isinstance(item, Record) and item.path == b"/elsewhere"
         }
-        assert set(found) == {shard.id for shard in connection.shards}
-        assert {shard for shard, one in found.items() if not reader.misplaced(one, shard)} == {home}
+        assert set(by_shard) == {shard.id for shard in connection.shards}
+        assert {shard for shard, item in by_shard.items() if not reader.misplaced(item, shard)} == {home}
         for shard in connection.shards:
             delete = pb.DeleteRequest(key=b"/elsewhere")
             connection.unary(shard.id, "Write", pb.WriteRequest(shard=shard.id, deletes=[delete]), pb.WriteResponse)
@@ -244,8 +244,8 @@ def test_single_records_are_set_by_version(url: StoreUrl) -> None:
         with pytest.raises(StoreConflict, match="/marker"):
             client.put(b"/marker", b"two", -1)
         changed = client.put(b"/marker", b"two", version)
-        found = client.get(b"/marker")
-        assert found == record("/marker", b"two", changed, 1)
+        stored = client.get(b"/marker")
+        assert stored == record("/marker", b"two", changed, 1)
         with pytest.raises(StoreConflict):
             client.put(b"/marker", b"three", changed + 1)
         with pytest.raises(StoreConflict):
@@ -275,7 +275,7 @@ def test_a_copied_version_comes_again_unless_the_floor_is_raised(url: StoreUrl, 
 
 
 def test_later_writes_have_versions_above_a_line(url: StoreUrl) -> None:
-    """Whatever its shard, a record that was written before has a lower version than one that is written after."""
+    """On every shard, a record that was written before has a lower version than one that is written after."""
     keys = [b"/line-%d" % number for number in range(32)]
     with OxiaClient(url) as client:
         # Only some shards count up.
@@ -295,7 +295,7 @@ def test_a_fit_target_passes_the_probe_untouched(url: StoreUrl, reader: OxiaRead
 
 
 def test_an_unknown_namespace_is_named(url: StoreUrl) -> None:
-    """Whoever names a namespace that does not exist learns its name and what to do."""
+    """The error for a namespace that does not exist names it and says what to do."""
     unknown = url.model_copy(update={"root": "nowhere"})
     for call in (lambda: probe_target(unknown), lambda: speaks_v1(unknown)):
         with pytest.raises(StoreUnsupported, match="no namespace 'nowhere'; create it"):
@@ -307,7 +307,7 @@ _RACE_LIMIT = 120
 
 
 def race(address: str, runner: int, start: Barrier) -> None:
-    """One of several processes that write at once: records of its own, and some that all of them want."""
+    """Write as one of several processes: records of its own, and some that all of them write."""
     # One was seen to hang when all was written.
     faulthandler.dump_traceback_later(_RACE_LIMIT - 10, exit=True)
     with OxiaWriter(parse_store_url(address), batch_bytes=8192) as writer:
@@ -332,15 +332,15 @@ def test_several_processes_write_to_one_shard_at_once(url: StoreUrl, reader: Oxi
     for runner in runners:
         runner.join(_RACE_LIMIT)
     assert [runner.exitcode for runner in runners] == [0] * 4
-    found = below(reader, b"/race/")
+    records = below(reader, b"/race/")
     for number in range(RACE_RECORDS):
         for runner in range(4):
             path = f"/race/{runner}/{number}"
             wanted = record(path, b"%d" % runner * 100, runner * 1000 + number % 7, number % 5)
-            assert found[path.encode()] == wanted
-    common = [found[b"/race/all/%d" % number] for number in range(0, RACE_RECORDS, 10)]
-    assert [(one.version, one.count) for one in common] == [(number, 3) for number in range(0, RACE_RECORDS, 10)]
-    assert len(found) == 4 * (RACE_RECORDS + 1) + len(common)
+            assert records[path.encode()] == wanted
+    common = [records[b"/race/all/%d" % number] for number in range(0, RACE_RECORDS, 10)]
+    assert [(item.version, item.count) for item in common] == [(number, 3) for number in range(0, RACE_RECORDS, 10)]
+    assert len(records) == 4 * (RACE_RECORDS + 1) + len(common)
 
 
 def test_a_silent_server_is_unreachable(victim: Server) -> None:
@@ -373,7 +373,7 @@ def test_a_silent_server_is_unreachable(victim: Server) -> None:
             blocks = (record(f"/silent/{number}", b"y" * 1_000_000) for number in range(10))
             with pytest.raises(StoreUnreachable, match=f"{victim.address} acknowledged no write"):
                 _write_all(full, blocks)
-            # Four are in flight, one is the batch behind them, and one was to begin the next batch.
+            # Four are in flight, one is the batch after them, and one would begin the next batch.
             assert len(list(blocks)) == 10 - 6
             with pytest.raises(StoreUnreachable, match=victim.address):
                 client.get(b"/silent/0")
@@ -469,18 +469,18 @@ def test_a_crash_ends_writes_and_all_can_be_repeated(victim: Server) -> None:
     url = parse_store_url(f"oxia://{victim.address}")
     wanted = [record(f"/crash/{number}", b"x" * 500, number, 1) for number in range(20_000)]
     with OxiaWriter(url, timeout=5) as writer:
-        for one in wanted[:10_000]:
-            writer.put(one, over=ABSENT)
+        for item in wanted[:10_000]:
+            writer.put(item, over=ABSENT)
         victim.kill()
         with pytest.raises(StoreError, match=victim.address):
             _write_all(writer, wanted[10_000:])
     victim.start()
     with OxiaWriter(url) as writer, OxiaReader(url) as reader:
         _write_all(writer, wanted)
-        assert below(reader, b"/crash/") == {one.path: one for one in wanted}
+        assert below(reader, b"/crash/") == {item.path: item for item in wanted}
 
 
 def _write_all(writer: OxiaWriter, records: Iterable[Record]) -> None:
-    for one in records:
-        writer.put(one, over=ABSENT)
+    for record in records:
+        writer.put(record, over=ABSENT)
     writer.flush()

@@ -141,7 +141,7 @@ def test_tenants(admin: PulsarAdmin) -> None:
 
 
 def test_policies_are_carried_to_another_namespace(admin: PulsarAdmin) -> None:
-    """All policies that were set one by one are written elsewhere in one call, and read back equal."""
+    """Policies that were set one by one can be written to another namespace in one call, and are equal there."""
     spaces, name = admin.namespaces, f"{TENANT}/rich"
     spaces.create(name)
     spaces.set_retention(name, Retention(retention_time_in_minutes=60, retention_size_in_m_b=10))
@@ -167,14 +167,14 @@ def test_policies_are_carried_to_another_namespace(admin: PulsarAdmin) -> None:
         spaces.create(name, policies.raw)
     with pytest.raises(AdminDenied, match="not in the list of allowed clusters"):
         spaces.create(f"{TENANT}/else", {**policies.raw, "replication_clusters": ["blue"]})
-    for one in (name, f"{TENANT}/copy"):
-        spaces.delete(one)
+    for space in (name, f"{TENANT}/copy"):
+        spaces.delete(space)
     with pytest.raises(AdminNotFound):
         spaces.policies(name)
 
 
 def test_single_policies(admin: PulsarAdmin) -> None:
-    """What a namespace does not say is None, and what was set can be read and removed."""
+    """A policy that a namespace does not set is None, and one that was set can be read and removed."""
     spaces = admin.namespaces
     assert (spaces.publish_rate(SPACE), spaces.retention(SPACE), spaces.permissions(SPACE)) == (None, None, {})
     rate, retention = (
@@ -193,7 +193,7 @@ def test_single_policies(admin: PulsarAdmin) -> None:
     assert (spaces.publish_rate(SPACE), spaces.retention(SPACE), spaces.permissions(SPACE)) == (None, None, {})
     spaces.unload(SPACE)
     with pytest.raises(AdminNotFound):
-        spaces.names("nobody")
+        spaces.names("missing")
 
 
 def test_topics(admin: PulsarAdmin) -> None:
@@ -227,7 +227,7 @@ def test_topics(admin: PulsarAdmin) -> None:
 
 
 def test_a_failure_does_not_reach_the_next_request(admin: PulsarAdmin) -> None:
-    """What a broker writes after an answer 500 is never taken for the answer to the next request."""
+    """Bytes that a broker writes after an answer 500 are never taken for the answer to the next request."""
     # Over one connection about one request in ten meets it.
     for _ in range(100):
         with pytest.raises(AdminServerError, match="Request failed"):
@@ -247,9 +247,9 @@ def test_partitioned_topics(admin: PulsarAdmin) -> None:
     parts = [name.of_partition(number) for number in range(3)]
     assert set(map(str, parts)) <= set(topics.names(SPACE))
     assert topics.partitioned_stats(name).partitions.keys() == set(map(str, parts))
-    for part in parts:
-        topics.terminate(part)
-    assert {topics.internal_stats(part).state for part in parts} == {"Terminated"}
+    for partition in parts:
+        topics.terminate(partition)
+    assert {topics.internal_stats(partition).state for partition in parts} == {"Terminated"}
     topics.delete_partitioned(name, force=True)
     assert topics.partitioned_names(SPACE) == []
     with pytest.raises(AdminNotFound):
@@ -372,13 +372,13 @@ def test_a_namespace_moves_to_another_cluster(admin: PulsarAdmin) -> None:
 
 
 def test_what_a_broker_lacks(admin: PulsarAdmin) -> None:
-    """A broker without the plugin of PIP-477 does not know its paths, which is told apart from what is not there."""
+    """An unknown path, as on a broker without the plugin of PIP-477, is distinguished from a missing object."""
     with pytest.raises(AdminUnsupported, match="Not Found"):
         admin.bookie_clusters.check()
 
 
 def test_a_reader_reads_the_same(admin: PulsarAdmin, urls: tuple[str, str], key: TokenKey) -> None:
-    """Whatever can be read with all rights can be read with the client that has no call for changes."""
+    """The client without calls for changes can read everything that the full client can read."""
     name = topic(admin, "shown")
     access = AdminAccess(timeout=30, auth=Token(SecretStr(key.token(SUPERUSER))))
     with PulsarAdminReader.open(access, urls[:1]) as reader:

@@ -83,7 +83,7 @@ def endpoint(cluster: Cluster, tmp_path: Path) -> Generator[TokenEndpoint]:
 
 
 def may_list_tenants(urls: list[str], access: AdminAccess) -> bool:
-    """Return whether the brokers take somebody for a superuser."""
+    """Return whether the brokers accept these credentials as a superuser."""
     with PulsarAdmin.open(access, urls) as admin:
         return "public" in admin.tenants.names()
 
@@ -97,35 +97,35 @@ def oauth2(endpoint: TokenEndpoint) -> OAuth2:
 def test_a_call_for_a_topic_reaches_its_owner(cluster: Cluster, secure: bool) -> None:
     """Each broker sends calls for topics of the other one there; body, method and token arrive, by HTTPS too."""
     urls = cluster.secure if secure else cluster.stack.admin_urls
-    one, two = (PulsarAdmin.open(cluster.access(), [url]) for url in urls)
+    first, second = (PulsarAdmin.open(cluster.access(), [url]) for url in urls)
     owners: set[tuple[str, ...]] = set()
     both = {(url,) for url in cluster.secure}
-    with one, two:
+    with first, second:
         for number in range(TOPICS):
             if owners == both:
                 break
             topic = TopicName.parse(f"redirected-{secure}-{number}")
-            one.topics.create(topic, {"number": str(number)})
-            assert two.topics.properties(topic) == {"number": str(number)}
-            owners.add(tuple(two.topics.owner_urls(topic)))
-            two.topics.delete(topic)
+            first.topics.create(topic, {"number": str(number)})
+            assert second.topics.properties(topic) == {"number": str(number)}
+            owners.add(tuple(second.topics.owner_urls(topic)))
+            second.topics.delete(topic)
     assert owners == both
 
 
 def test_a_broker_that_is_down_is_passed_over(cluster: Cluster) -> None:
-    """Where nobody listens, the next broker is asked; where none listens, the error names the address."""
-    nobody = "http://127.0.0.1:9"
-    with PulsarAdmin.open(cluster.access(), [nobody, *cluster.stack.admin_urls]) as admin:
+    """If no broker listens at an address, the next one is asked; if none listens, the error names the address."""
+    unused = "http://127.0.0.1:9"
+    with PulsarAdmin.open(cluster.access(), [unused, *cluster.stack.admin_urls]) as admin:
         admin.namespaces.set_properties("public/default", {"asked": "second"})
         assert admin.namespaces.properties("public/default") == {"asked": "second"}
-    with PulsarAdmin.open(cluster.access(), [nobody]) as admin, pytest.raises(AdminUnreachable, match=nobody) as caught:
+    with PulsarAdmin.open(cluster.access(), [unused]) as admin, pytest.raises(AdminUnreachable, match=unused) as caught:
         admin.tenants.names()
     assert not caught.value.sent
 
 
-def test_nobody_is_a_superuser_without_the_right_token(cluster: Cluster) -> None:
+def test_a_superuser_needs_the_right_token(cluster: Cluster) -> None:
     """No token, an expired one and another role's are refused with 401 or 403, and the type says so."""
-    tokens = [cluster.key.token(SUPERUSER, life=-60), cluster.key.token("somebody"), "nonsense"]
+    tokens = [cluster.key.token(SUPERUSER, life=-60), cluster.key.token("stranger"), "nonsense"]
     for auth in (None, *(Token(SecretStr(token)) for token in tokens)):
         access = replace(cluster.access(), auth=auth)
         with pytest.raises(AdminDenied) as caught:
@@ -135,9 +135,9 @@ def test_nobody_is_a_superuser_without_the_right_token(cluster: Cluster) -> None
 
 
 def test_a_token_file_is_followed(cluster: Cluster, tmp_path: Path) -> None:
-    """A client that runs on takes the token that the file has now, without a restart."""
+    """A running client uses the token that the file has now, without a restart."""
     file = tmp_path / "token"
-    file.write_text(cluster.key.token("somebody"))
+    file.write_text(cluster.key.token("stranger"))
     with PulsarAdmin.open(cluster.access(auth=TokenFile(file)), cluster.secure) as admin:
         with pytest.raises(AdminDenied):
             admin.tenants.names()
@@ -173,7 +173,7 @@ def test_an_oauth2_token_that_a_broker_refuses_is_renewed(cluster: Cluster, endp
 
 
 def test_an_oauth2_server_that_refuses_is_named(cluster: Cluster, endpoint: TokenEndpoint, tmp_path: Path) -> None:
-    """A wrong secret and an issuer that is down are told apart, and the secret is not shown."""
+    """A wrong secret and an issuer that is down are different errors, and the secret is not shown."""
     wrong = tmp_path / "wrong.json"
     wrong.write_text(json.dumps({"client_id": "migrate", "client_secret": "guessed"}))
     options = oauth2(endpoint)
@@ -204,7 +204,7 @@ def test_certificates_are_verified_on_both_sides(cluster: Cluster) -> None:
 
 
 def test_https_is_given_up_only_where_no_secret_is_at_stake(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """A broker's HTTPS address comes first; without a CA its plain one serves only somebody who has no credentials."""
+    """A broker's HTTPS address comes first; without a CA its plain one serves only a client without credentials."""
     broker = cluster.registered[0]
     assert registered_urls(broker.data, cluster.access()) == cluster.secure[:1]
     with BrokerView(cluster.access()) as view:

@@ -1,4 +1,4 @@
-"""What a real broker's metadata says of ledgers, compared with the ledgers that are there; rewritten nodes serve on."""
+"""References to ledgers in a real broker's metadata, compared with the existing ledgers; rewritten nodes are served."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def stack(make_stack: MakeStack) -> Stack:
 
 
 def fill(stack: Stack) -> None:
-    """Topics with cursors, schemas, a compacted topic and delayed messages."""
+    """Create topics with cursors, schemas, a compacted topic and delayed messages."""
     client = quiet_client(stack.broker_url)
     compacted = TopicName.parse("compact")
     with closing(client), StackAdmin(stack.admin_urls[0]) as admin:
@@ -103,27 +103,27 @@ def store(stack: Stack) -> Generator[Coordination]:
 def of_kind(stack: Stack, kind: ReferenceKind) -> list[LedgerReference]:
     """Return the references of one kind."""
     with ZooKeeperReader(parse_store_url(stack.zk_url)) as reader:
-        return sorted(one for one in chain.from_iterable(references(reader)) if one.kind is kind)
+        return sorted(reference for reference in chain.from_iterable(references(reader)) if reference.kind is kind)
 
 
 def ledgers(stack: Stack) -> dict[int, LedgerMetadata]:
     """Return all ledgers of the bookies."""
     with LedgerDirectory(parse_store_url(stack.zk_url + "/ledgers"), Access()) as directory:
-        return {one.ledger_id: one.metadata for one in chain.from_iterable(directory.scan())}
+        return {record.ledger_id: record.metadata for record in chain.from_iterable(directory.scan())}
 
 
 def of_component(stack: Stack, component: str) -> set[int]:
-    """Return the ledgers that Pulsar made for this."""
+    """Return the ledgers that Pulsar made for this component."""
     return {number for number, metadata in ledgers(stack).items() if metadata.component == component}
 
 
-def ids(found: list[LedgerReference]) -> set[int]:
-    """Return their ledgers."""
-    return {one.ledger_id for one in found}
+def ids(mentioned: list[LedgerReference]) -> set[int]:
+    """Return the ids of the ledgers that are mentioned."""
+    return {reference.ledger_id for reference in mentioned}
 
 
 def test_live_broker(stack: Stack) -> None:
-    """Every ledger is referred to by its kind, save for the compacted topic's, which the cursor's own ledger names."""
+    """Every ledger is referred to by its kind, except the compacted topic's, which only the cursor's ledger names."""
     # The broker writes a bucket of the delayed index in the background, and names its ledger when it is full.
     wait_until_equal(
         "buckets of the delayed index that are not named",
@@ -138,14 +138,16 @@ def test_live_broker(stack: Stack) -> None:
     assert ids(schemas) == of_component(stack, "schema")
     assert len([schema for schema in schemas if schema.path == "/schemas/public/default/events"]) == 2
     assert ids(delayed) == of_component(stack, "delayed-index-bucket")
-    assert {one.path for one in delayed} == {f"{TOPICS}/delayed/later"}
+    assert {reference.path for reference in delayed} == {f"{TOPICS}/delayed/later"}
     assert of_kind(stack, ReferenceKind.COMPACTED) == []
     assert len(of_component(stack, "compacted-ledger")) == 1
     with StackAdmin(stack.admin_urls[0]) as admin:
         for topic in ("plain", "events", "compact", "delayed"):
             mine = [cursor for cursor in (*data, *cursors) if f"{cursor.path}/".startswith(f"{TOPICS}/{topic}/")]
             assert ids(mine) == admin.ledgers(topic)
-            assert [one.ledger_id for one in mine if one.last] == [max(ids([one for one in mine if one in data]))]
+            assert [reference.ledger_id for reference in mine if reference.last] == [
+                max(ids([reference for reference in mine if reference in data]))
+            ]
 
 
 def test_broker_compresses(store: Coordination) -> None:
@@ -163,7 +165,7 @@ def test_rewritten_schema_is_served(stack: Stack, store: Coordination) -> None:
     stamped = set_schema_attribution(node[0], "A", "B")
     assert stamped
     stat = store.set(path, stamped, node[1].version)
-    assert {one.cluster for one in of_kind(stack, ReferenceKind.SCHEMA) if one.path == path} == {"B"}
+    assert {reference.cluster for reference in of_kind(stack, ReferenceKind.SCHEMA) if reference.path == path} == {"B"}
     with StackAdmin(stack.admin_urls[0]) as admin:
         assert [version.version for version in admin.schemas.versions(TopicName.parse("events"))] == [0, 1]
     back = set_schema_attribution(stamped, "B", None)
@@ -177,7 +179,11 @@ def test_crash_and_clean_stop(stack: Stack, store: Coordination) -> None:
     A clean stop puts the compacted topic's ledger into the cursor's node, so that nothing is left unreferenced.
     """
     stack["broker-1"].kill()
-    [cursor] = [one for one in of_kind(stack, ReferenceKind.CURSOR) if one.path == f"{TOPICS}/compact/__compaction"]
+    [cursor] = [
+        reference
+        for reference in of_kind(stack, ReferenceKind.CURSOR)
+        if reference.path == f"{TOPICS}/compact/__compaction"
+    ]
     url = parse_store_url(stack.zk_url + "/ledgers")
     with LedgerDirectoryWriter(url, Access()) as directory, Bookies(directory.bookies) as bookies:
         record = recover_ledger(directory, bookies, cursor.ledger_id)
@@ -185,11 +191,11 @@ def test_crash_and_clean_stop(stack: Stack, store: Coordination) -> None:
     named = compacted_ledger(decode_cursor_entry(last[BEFORE_PAYLOAD:]))
     assert {named} == of_component(stack, "compacted-ledger")
 
-    for one in of_kind(stack, ReferenceKind.CURSOR):
-        node = store.get(one.path)
+    for reference in of_kind(stack, ReferenceKind.CURSOR):
+        node = store.get(reference.path)
         assert node
-        store.set(one.path, cursor_node.attributed(node[0], "B"), node[1].version)
-    assert {one.cluster for one in of_kind(stack, ReferenceKind.CURSOR)} == {"B"}
+        store.set(reference.path, cursor_node.attributed(node[0], "B"), node[1].version)
+    assert {reference.cluster for reference in of_kind(stack, ReferenceKind.CURSOR)} == {"B"}
 
     stack["broker-1"].start()
     with closing(quiet_client(stack.broker_url)) as client:
@@ -202,5 +208,5 @@ def test_crash_and_clean_stop(stack: Stack, store: Coordination) -> None:
     stack["broker-1"].stop()
     kinds = (kind for kind in ReferenceKind if kind is not ReferenceKind.CURSOR)
     assert of_kind(stack, ReferenceKind.CURSOR) == []
-    assert {one.ledger_id for kind in kinds for one in of_kind(stack, kind)} == ledgers(stack).keys()
+    assert {reference.ledger_id for kind in kinds for reference in of_kind(stack, kind)} == ledgers(stack).keys()
     assert {named} == ids(of_kind(stack, ReferenceKind.COMPACTED))

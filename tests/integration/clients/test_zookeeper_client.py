@@ -37,7 +37,7 @@ def raw_create(connection: Connection, op: int, path: bytes, data: bytes | None,
 
 
 def odd_tree(url: StoreUrl) -> None:
-    """Nodes of every odd kind."""
+    """Create nodes of every unusual kind."""
     deep = ["/deep" + "/d" * depth for depth in range(300)]
     rng = random.Random(7)
     write(
@@ -62,13 +62,13 @@ def odd_tree(url: StoreUrl) -> None:
 
 def walk(kazoo: Any, root: str) -> dict[bytes, Record]:
     """Return the same records as kazoo sees them, one call a node."""
-    found: dict[bytes, Record] = {}
+    nodes: dict[bytes, Record] = {}
     paths = [root + "/" + name for name in kazoo.get_children(root)]
     while paths:
         path = paths.pop()
         value, stat = kazoo.get(path)
         container = -(1 << 63)
-        found[path[len(root) :].encode()] = Record(
+        nodes[path[len(root) :].encode()] = Record(
             path[len(root) :].encode(),
             value or b"",
             stat.version,
@@ -78,22 +78,22 @@ def walk(kazoo: Any, root: str) -> dict[bytes, Record]:
             stat.pzxid,
         )
         paths += [path + "/" + name for name in kazoo.get_children(path)]
-    return found
+    return nodes
 
 
 @pytest.mark.parametrize("parts", [1, 7])
-def test_scan_reads_every_odd_node_once(url: StoreUrl, kazoo: Any, parts: int) -> None:
-    """Whatever a node looks like, a scan gives it once and as another client reads it, in any number of parts."""
+def test_scan_reads_every_unusual_node_once(url: StoreUrl, kazoo: Any, parts: int) -> None:
+    """A scan in any number of parts reads every unusual node once, exactly as another client reads it."""
     odd_tree(url)
     session = kazoo.client_id[0]
     kazoo.create(url.root + "/mine", b"e", ephemeral=True)
     expected = walk(kazoo, url.root)
-    found = by_path(scan(url, parts))
-    assert found == expected
-    assert found[b"/mine"].owner == session
-    assert found[b"/container"].owner == 0
-    assert found[b"/none"].value == b""
-    assert found[b"/ledgers/idgen"].count == 1234
+    nodes = by_path(scan(url, parts))
+    assert nodes == expected
+    assert nodes[b"/mine"].owner == session
+    assert nodes[b"/container"].owner == 0
+    assert nodes[b"/none"].value == b""
+    assert nodes[b"/ledgers/idgen"].count == 1234
     kazoo.delete(url.root + "/mine")
 
 
@@ -121,7 +121,7 @@ def test_wide_directory_is_split_evenly(url: StoreUrl) -> None:
     write(url, [record(name, name.encode()) for name in names])
     with ZooKeeperReader(url) as reader:
         parts = reader.partitions(4)
-        sizes = [sum(len(batch) for batch in reader.scan(part)) for part in parts]
+        sizes = [sum(len(batch) for batch in reader.scan(partition)) for partition in parts]
     assert len(parts) == 4
     assert sum(sizes) == 20_001
     assert max(sizes) < 2 * min(sizes)
@@ -138,10 +138,10 @@ def test_large_siblings_do_not_swamp_the_server(url: StoreUrl) -> None:
     with ZooKeeperReader(url) as reader:
         for partition in reader.partitions(1):
             for batch in reader.scan(partition):
-                sizes.append(sum(len(one.value) for one in batch if isinstance(one, Record)))
-                for one in batch:
-                    number = int(one.path[5:] or 0)
-                    assert not isinstance(one, Record) or not one.value or one.value[-1:] == value[number - 1 :][:1]
+                sizes.append(sum(len(item.value) for item in batch if isinstance(item, Record)))
+                for item in batch:
+                    number = int(item.path[5:] or 0)
+                    assert not isinstance(item, Record) or not item.value or item.value[-1:] == value[number - 1 :][:1]
     assert sum(sizes) == 15_000_000
     assert max(sizes) <= 4_000_000
 
@@ -157,9 +157,9 @@ def test_unreadable_nodes_are_reported(url: StoreUrl, kazoo: Any) -> None:
     guard.create(url.root + "/secret/inside", b"i", acl=[acl])
     guard.stop()
     for parts in (1, 3):
-        found = {one.path: one for one in scan(url, parts)}
-        assert isinstance(found[b"/open"], Record)
-        refused = found[b"/secret"]
+        records = {record.path: record for record in scan(url, parts)}
+        assert isinstance(records[b"/open"], Record)
+        refused = records[b"/secret"]
         assert isinstance(refused, Unreadable)
         assert "/secret" in refused.reason
         assert "credentials" in refused.reason
@@ -180,21 +180,26 @@ def test_nodes_that_vanish_are_left_out(url: StoreUrl, kazoo: Any) -> None:
     write(url, [record(f"/d{top}/{number:04d}", b"v") for top in range(4) for number in range(3_000)])
     with ZooKeeperReader(url) as reader:
         batches = reader.scan(Partition((), tuple(reader.children(b"/")), -1, b"", b""))
-        seen = {one.path for one in next(batches)}
+        seen = {item.path for item in next(batches)}
         kazoo.delete(url.root + "/d3", recursive=True)
         kazoo.delete(url.root + "/d0/0000")
-        seen |= {one.path for batch in batches for one in batch}
-    left = set(by_path(scan(url)))
-    assert len(left) == 3 * 3_001 - 1
-    assert seen >= left
+        seen |= {item.path for batch in batches for item in batch}
+    remaining = set(by_path(scan(url)))
+    assert len(remaining) == 3 * 3_001 - 1
+    assert seen >= remaining
 
 
 def test_read_keeps_the_order_asked_for(url: StoreUrl) -> None:
     """Read gives the records of the paths in their order, and None for one that is absent."""
     write(url, [record("/a/b", b"1", 2), record("/c", b"3")])
     with ZooKeeperReader(url) as reader:
-        found = reader.read([b"/c", b"/none", b"/a/b", b"/a"])
-        assert [one and (one.path, one[1]) for one in found] == [(b"/c", b"3"), None, (b"/a/b", b"1"), (b"/a", b"")]
+        records = reader.read([b"/c", b"/none", b"/a/b", b"/a"])
+        assert [item and (item.path, item[1]) for item in records] == [
+            (b"/c", b"3"),
+            None,
+            (b"/a/b", b"1"),
+            (b"/a", b""),
+        ]
         assert reader.children(b"/a") == [b"/a/b"]
         assert reader.children(b"/none") == []
 
@@ -204,12 +209,12 @@ def test_scan_survives_a_lost_connection(victim: Server) -> None:
     url = parse_store_url(f"{victim.address}/survives")
     write(url, [record(f"/{top}/{number:04d}", b"v" * 500) for top in range(4) for number in range(5_000)])
     with ZooKeeperReader(url) as reader:
-        (part,) = reader.partitions(1)
-        batches = reader.scan(part)
+        (partition,) = reader.partitions(1)
+        batches = reader.scan(partition)
         seen = list(next(batches))
         victim.kill()
         victim.start()
-        seen += [one for batch in batches for one in batch]
+        seen += [item for batch in batches for item in batch]
     assert len(by_path(seen)) == 4 * 5_001
 
 
@@ -243,7 +248,7 @@ def test_silent_server_times_out(victim: Server) -> None:
 
 
 def write_snapshot(folder: Path, nodes: list[tuple[str, bytes, int, int]]) -> None:
-    """A snapshot as ZooKeeper 3.9 reads it at its start: (path, value, version, children ever created) of each node."""
+    """Write a snapshot that ZooKeeper 3.9 reads: (path, value, version, children ever created) of each node."""
     body = bytearray(b"ZKSN" + struct.pack(">iqii", 2, -1, 0, 0))
     for path, value, version, created in [("", b"", 0, 0), ("/zookeeper", b"", 0, 0), *nodes]:
         name = path.encode()
@@ -266,10 +271,12 @@ def test_numbers_near_their_end_and_a_huge_directory(victim: Server) -> None:
     victim.start()
     url = parse_store_url(victim.address)
     with ZooKeeperReader(url) as reader:
-        old, counter, flat = (one for one in reader.read([b"/old", b"/counter", b"/flat"]) if isinstance(one, Record))
+        old, counter, flat = (
+            record for record in reader.read([b"/old", b"/counter", b"/flat"]) if isinstance(record, Record)
+        )
         assert (old.version, counter.count, flat.count) == ((1 << 31) - 3, (1 << 31) - 2, 200_000)
         parts = reader.partitions(3)
-        sizes = [sum(len(batch) for batch in reader.scan(part)) for part in parts]
+        sizes = [sum(len(batch) for batch in reader.scan(partition)) for partition in parts]
     assert sum(sizes) == 200_003
     assert max(sizes) < 2 * min(sizes)
 
@@ -280,7 +287,7 @@ def test_one_store_by_two_names(server: Server, victim: Server) -> None:
         write(parse_store_url(f"zk:{host}/names"), [record("/ledgers/idgen")])
     alias = server.address.replace("127.0.0.1", "localhost")
     assert alias != server.address
-    for source, other, one in [
+    for source, other, overlap in [
         ("", alias, True),
         ("", f"{alias}/names/ledgers", True),
         ("/names", f"{alias}/names/ledgers", True),
@@ -292,7 +299,10 @@ def test_one_store_by_two_names(server: Server, victim: Server) -> None:
         ("/names", f"{victim.address}/names", False),
     ]:
         first, second = parse_store_url(f"zk:{server.address}{source}"), parse_store_url(f"zk:{other}")
-        assert trees_overlap(first, second, Access()) is trees_overlap(second, first, Access()) is one, (source, other)
+        assert trees_overlap(first, second, Access()) is trees_overlap(second, first, Access()) is overlap, (
+            source,
+            other,
+        )
     assert not trees_overlap(first, parse_store_url(f"oxia://{server.address}/names"), Access())
     with pytest.raises(StoreUnreachable):
         trees_overlap(first, parse_store_url("zk:127.0.0.1:1/names"), Access())

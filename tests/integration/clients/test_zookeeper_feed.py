@@ -53,7 +53,7 @@ def test_feed_tells_every_change(url: StoreUrl, server: Server, kazoo: Any, chro
 
 
 def test_feed_leaves_out_the_servers_own_nodes(server: Server, kazoo: Any) -> None:
-    """Changes beneath `/zookeeper` are not told where there is no chroot."""
+    """Changes beneath `/zookeeper` are not reported if there is no chroot."""
     with ChangeFeed(parse_store_url(server.address)) as feed:
         feed.start()
         kazoo.create("/zookeeper/quota/feed", b"")
@@ -99,7 +99,7 @@ def test_lost_connection_is_a_gap_for_good(victim: Server) -> None:
 
 
 def test_hanging_server_is_a_gap(victim: Server) -> None:
-    """A server that answers no ping in time is a gap, although the connection still stands."""
+    """A server that does not answer a ping in time is a gap, although the connection is still open."""
     with ChangeFeed(parse_store_url(victim.address), timeout=1) as feed:
         feed.start()
         victim.pause()
@@ -132,9 +132,9 @@ def test_coordination_round_trip(url: StoreUrl) -> None:
         assert session.exists("/x") is None
         assert session.create("/x/flag", b"1", parents=True) == "/x/flag"
         assert session.set("/x/flag", b"2", 0).version == 1
-        found = session.get("/x/flag")
-        assert found is not None
-        assert (found[0], found[1].version, found[1].ephemeral_owner) == (b"2", 1, 0)
+        node = session.get("/x/flag")
+        assert node is not None
+        assert (node[0], node[1].version, node[1].ephemeral_owner) == (b"2", 1, 0)
         session.create("/x/member-", ephemeral=True, sequence=True)
         assert session.children("/x") == ["flag", "member-0000000001"]
         member = session.exists("/x/member-0000000001")
@@ -147,7 +147,7 @@ def test_coordination_round_trip(url: StoreUrl) -> None:
 
 
 def test_coordination_conflicts(url: StoreUrl) -> None:
-    """Whatever is not as expected is a StoreConflict that names the path."""
+    """A state other than the expected one is a StoreConflict that names the path."""
     with Coordination(url) as session:
         session.create("/x/y", b"1", parents=True)
         with pytest.raises(StoreConflict, match="/x/y"):

@@ -21,7 +21,7 @@ pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_store
 
 
 def realistic(number: int) -> list[Record]:
-    """Managed ledgers with cursors, ledgers beneath a counted directory, policies; about 30 % set more than once."""
+    """Return managed ledgers with cursors, counted ledgers, and policies; about 30 % are set more than once."""
     rng = random.Random(number)
     records = [record("/ledgers/idgen", count=number + 7), record("/ledgers/idgen-long/HOB-0000000001", b"", 2, 40)]
     for topic in range(number):
@@ -38,18 +38,18 @@ def realistic(number: int) -> list[Record]:
 
 @pytest.mark.parametrize("order", ["parents first", "children first", "shuffled"])
 def test_copy_in_any_order(url: StoreUrl, order: str) -> None:
-    """Whatever the order, the target gets the values and versions asked for, and counts that are high enough."""
+    """In any order of records, the target gets the requested values and versions, and counts that are high enough."""
     records = realistic(2_000)
-    records.sort(key=lambda one: one.path, reverse=order == "children first")
+    records.sort(key=lambda wanted: wanted.path, reverse=order == "children first")
     if order == "shuffled":
         random.Random(1).shuffle(records)
     assert write(url, records) == len(records)
-    found = by_path(scan(url))
-    for one in records:
-        stands = found.pop(one.path)
-        assert (stands.value, stands.version) == (one.value, one.version)
-        assert not keeps_count(one.path, one.value) or stands.count >= one.count
-    assert {(one.value, one.version) for one in found.values()} == {(b"", 0)}
+    nodes = by_path(scan(url))
+    for wanted in records:
+        node = nodes.pop(wanted.path)
+        assert (node.value, node.version) == (wanted.value, wanted.version)
+        assert not keeps_count(wanted.path, wanted.value) or node.count >= wanted.count
+    assert {(wanted.value, wanted.version) for wanted in nodes.values()} == {(b"", 0)}
 
 
 def test_second_copy_changes_nothing(url: StoreUrl) -> None:
@@ -76,7 +76,7 @@ def test_version_is_raised_by_the_difference(url: StoreUrl) -> None:
 
 @pytest.mark.parametrize("version", [3, 1], ids=["same version", "lower version"])
 def test_node_ahead_is_replaced_and_what_is_beneath_kept(url: StoreUrl, version: int) -> None:
-    """A node that stands with a version that cannot be taken back is replaced, without loss beneath it."""
+    """A node whose version is too high is replaced, without loss of the nodes beneath it."""
     write(url, [record("/a", b"old", 3), record("/a/b", b"b", 2, 0), record("/a/b/c", b"", 1, 9), record("/x", b"x")])
     assert write(url, [record("/a", b"new", version), record("/x", b"y", 0)]) == 2
     assert contents(url) == {b"/a": (b"new", version), b"/a/b": (b"b", 2), b"/a/b/c": (b"", 1), b"/x": (b"y", 0)}
@@ -84,7 +84,7 @@ def test_node_ahead_is_replaced_and_what_is_beneath_kept(url: StoreUrl, version:
 
 
 def test_node_above_an_ephemeral_is_not_replaced(url: StoreUrl) -> None:
-    """Where a replacement would end another session's ephemeral node, it is refused and nothing is touched."""
+    """A replacement that would end another session's ephemeral node is refused, and nothing is changed."""
     write(url, [record("/a", b"old", 3)])
     with Coordination(url) as other:
         other.create("/a/lock", b"", ephemeral=True)
@@ -95,7 +95,7 @@ def test_node_above_an_ephemeral_is_not_replaced(url: StoreUrl) -> None:
             write(url, [record("/a/lock", b"data")])
 
 
-def test_over_absent_leaves_what_stands(url: StoreUrl) -> None:
+def test_over_absent_leaves_existing_nodes(url: StoreUrl) -> None:
     """A late attempt neither overwrites a value nor raises a version, and writes what is absent."""
     write(url, [record("/a", b"newer", 1), record("/empty", b"", 0)])
     late = [record("/a", b"older", 7), record("/empty", b"late", 0), record("/b", b"b", 2)]
@@ -104,7 +104,7 @@ def test_over_absent_leaves_what_stands(url: StoreUrl) -> None:
 
 
 def test_over_absent_completes_mere_parents_and_unfinished_nodes(url: StoreUrl) -> None:
-    """What another attempt created only as a parent, or left unfinished, is no data and is written."""
+    """A node that another attempt created only as a parent, or left unfinished, is written."""
     write(url, [record("/parent/child", b"c"), record("/half", UNFINISHED, 5)])
     late = [record("/parent", b"p", 3), record("/half", b"whole", 9)]
     assert write(url, late, over=ABSENT) == 2
@@ -114,9 +114,9 @@ def test_over_absent_completes_mere_parents_and_unfinished_nodes(url: StoreUrl) 
 def test_long_raises(url: StoreUrl) -> None:
     """A version and a count of 20,000 are reached, and beyond the limit the path and the number are named."""
     write(url, [record("/often", b"v", 20_000), record("/ledgers/idgen", b"", 0, 20_000)], max_raise=20_000)
-    found = by_path(scan(url))
-    assert found[b"/often"][1:3] == (b"v", 20_000)
-    assert found[b"/ledgers/idgen"].count == 20_000
+    nodes = by_path(scan(url))
+    assert nodes[b"/often"][1:3] == (b"v", 20_000)
+    assert nodes[b"/ledgers/idgen"].count == 20_000
     with pytest.raises(RecordNotWritable, match=r"/often has version 20011, which takes 11 sets"):
         write(url, [record("/often", b"v", 20_011)], max_raise=10)
     with pytest.raises(RecordNotWritable, match=r"/ledgers/idgen had 20011 children, which takes 11 creations"):
@@ -151,13 +151,13 @@ def test_delete(url: StoreUrl) -> None:
         writer.delete(b"/none/at/all")
         assert writer.flush() == 802
         assert writer.flush() == 0
-    left = contents(url)
-    assert {path.split(b"/")[1] for path in left} == {b"a", b"c"}
-    assert len(left) == 2 * 801
+    remaining = contents(url)
+    assert {path.split(b"/")[1] for path in remaining} == {b"a", b"c"}
+    assert len(remaining) == 2 * 801
 
 
-def test_a_version_that_does_not_stand_any_more_is_not_replaced(url: StoreUrl) -> None:
-    """A put over a version, and a delete of one, do nothing to a node that somebody changed meanwhile."""
+def test_a_version_that_has_changed_is_not_replaced(url: StoreUrl) -> None:
+    """A put over a version, and a delete of one, do nothing to a node that another client has changed since."""
     write(url, [record("/over", b"copied", 5), record("/gone", b"g", 1)])
     assert write(url, [record("/over", b"repaired", 6)], over=5) == 1
     with pytest.raises(StoreConflict, match="/over has version 6, and version 5 was expected"):
@@ -194,8 +194,8 @@ def test_two_attempts_at_once(url: StoreUrl) -> None:
     for thread in threads:
         thread.join()
     assert not failures
-    found = contents(url)
-    assert all(found[one.path] == (one.value, one.version) for one in records)
+    nodes = contents(url)
+    assert all(nodes[wanted.path] == (wanted.value, wanted.version) for wanted in records)
 
 
 def test_value_that_the_server_refuses(url: StoreUrl) -> None:
@@ -206,7 +206,7 @@ def test_value_that_the_server_refuses(url: StoreUrl) -> None:
 
 @pytest.mark.parametrize("path", ["/a//b", "/a/", "no-slash", "/a/../b", "/a/\x07", "/a/🜁"])
 def test_path_that_zookeeper_refuses(url: StoreUrl, path: str) -> None:
-    """A key that is no path in ZooKeeper is named at once, before anything is sent."""
+    """A key that is not a valid path in ZooKeeper is reported at once, before anything is sent."""
     with ZooKeeperWriter(url) as writer, pytest.raises(RecordNotWritable, match="not a valid path in ZooKeeper"):
         writer.put(record(path), over=None)
 
@@ -218,13 +218,13 @@ def test_from_store_to_store(new_url: Callable[[], StoreUrl]) -> None:
     with ZooKeeperReader(source) as reader, ZooKeeperWriter(target) as writer:
         for partition in reader.partitions(3):
             for batch in reader.scan(partition):
-                for one in batch:
-                    assert isinstance(one, Record)
-                    writer.put(one, over=ABSENT)
+                for item in batch:
+                    assert isinstance(item, Record)
+                    writer.put(item, over=ABSENT)
         writer.flush()
     assert contents(source) == contents(target)
     before, after = by_path(scan(source)), by_path(scan(target))
-    assert all(after[path].count >= one.count for path, one in before.items() if keeps_count(path, one.value))
+    assert all(after[path].count >= item.count for path, item in before.items() if keeps_count(path, item.value))
 
 
 def test_server_that_dies_is_reported(victim: Server) -> None:
@@ -232,19 +232,19 @@ def test_server_that_dies_is_reported(victim: Server) -> None:
     url = parse_store_url(f"{victim.address}/dies")
     records = realistic(1_500)
     with ZooKeeperWriter(url, timeout=5) as writer:
-        for one in records[: len(records) // 2]:
-            writer.put(one, over=None)
+        for wanted in records[: len(records) // 2]:
+            writer.put(wanted, over=None)
         victim.kill()
         with pytest.raises(StoreUnreachable):
             writer.flush()
     victim.start()
     write(url, records)
-    found = contents(url)
-    assert all(found[one.path] == (one.value, one.version) for one in records)
+    nodes = contents(url)
+    assert all(nodes[wanted.path] == (wanted.value, wanted.version) for wanted in records)
 
 
 def test_a_flag_set_with_its_version(url: StoreUrl, kazoo: Any) -> None:
-    """What the writer wrote can be changed by a commit that names the version, as one would a migration's flag."""
+    """A commit that names the version can change a record of the writer, as for a migration's flag."""
     write(url, [record("/flag", b"PREPARATION", 2)])
     with Coordination(url) as session:
         session.commit([Set("/flag", b"COPYING", 2), Create("/claim", b"me")])
