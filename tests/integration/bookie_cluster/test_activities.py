@@ -52,12 +52,12 @@ DATA = [b"some data"] * 3
 OTHER_DATA = [b"other data"] * 3
 
 
-def _with_bookies(found: SwitchPrecheck, count: int) -> SwitchPrecheck | None:
-    return found if len(found.bookies) == count else None
+def _with_bookies(result: SwitchPrecheck, count: int) -> SwitchPrecheck | None:
+    return result if len(result.bookies) == count else None
 
 
-def _down(found: SwitchPrecheck) -> str:
-    return next((warning for warning in found.warnings if "are down" in warning), "")
+def _down(result: SwitchPrecheck) -> str:
+    return next((warning for warning in result.warnings if "are down" in warning), "")
 
 
 @pytest.fixture(scope="module")
@@ -79,49 +79,51 @@ def environment(make_stack: MakeStack, engine: SparkEngine) -> SwitchEnvironment
 
 
 def _positions(environment: SwitchEnvironment) -> list[int]:
-    """Ledgers of the subscriptions' positions."""
+    """Return the ledgers of the subscriptions' positions."""
     ledgers = environment.source().items()
     return [number for number, ledger in ledgers if ledger.metadata.custom_map.get("pulsar/cursor") == b"half"]
 
 
-def test_precheck_finds_ids_behind_and_writes_nothing(environment: SwitchEnvironment) -> None:
-    """PRECHECK counts what moves, names the node that cures ids that are behind, and creates neither it nor another."""
-    found = environment.precheck()
+def test_precheck_finds_low_ids_and_writes_nothing(environment: SwitchEnvironment) -> None:
+    """PRECHECK counts what moves, names the node that raises ids that are too low, and creates no node."""
+    result = environment.precheck()
 
-    assert codes(found) == ["TARGET_IDS_TOO_LOW"]
-    assert "/second-ledgers/idgen-long/HOB-0000000001" in found.blockers[0].cure
-    assert found.survey is not None
-    assert found.survey.ledgers == len(environment.source())
-    assert found.survey.kinds["schema"] >= len(TOPICS)
-    assert found.survey.references > 0
-    assert found.survey.dangling_count == 0
-    assert found.needed_bytes > found.survey.entry_bytes > 0
-    assert found.free_bytes > found.needed_bytes
-    assert len(found.bookies) == 2
-    assert "5." in found.brokers[0]
+    assert codes(result) == ["TARGET_IDS_TOO_LOW"]
+    assert "/second-ledgers/idgen-long/HOB-0000000001" in result.blockers[0].cure
+    assert result.survey is not None
+    assert result.survey.ledgers == len(environment.source())
+    assert result.survey.kinds["schema"] >= len(TOPICS)
+    assert result.survey.references > 0
+    assert result.survey.dangling_count == 0
+    assert result.needed_bytes > result.survey.entry_bytes > 0
+    assert result.free_bytes > result.needed_bytes
+    assert len(result.bookies) == 2
+    assert "5." in result.brokers[0]
     with CoordinationReader(environment.input().store) as zookeeper:
         assert zookeeper.exists("/admin/bookie-clusters") is None
         assert zookeeper.exists("/second-ledgers/idgen-long") is None
 
 
-def test_a_ledger_that_is_made_meanwhile_is_not_lost(
+def test_a_ledger_that_is_created_during_the_precheck_is_not_lost(
     environment: SwitchEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ledger that a broker makes after all were listed, and refers to then, does not count as lost."""
+    """A ledger that a broker creates after all were listed, and then refers to, does not count as lost."""
     made = _positions(environment)[0]
 
     def listed(*given: Any) -> ClusterInspection | None:
-        found = inspect(*given)
-        return found and replace(found, ledgers=found.ledgers.where(lambda one: one.ledger_id != made))
+        inspection = inspect(*given)
+        return inspection and replace(
+            inspection, ledgers=inspection.ledgers.where(lambda ledger: ledger.ledger_id != made)
+        )
 
     monkeypatch.setattr(precheck, "inspect", listed)
-    found = environment.precheck()
-    assert found.survey is not None
-    assert found.survey.dangling_count == 0
+    result = environment.precheck()
+    assert result.survey is not None
+    assert result.survey.dangling_count == 0
 
 
 def test_precheck_plans_the_cure(environment: SwitchEnvironment) -> None:
-    """With `advance_ids` nothing is in the way, and the plan names the node; without a care for ids it warns in red."""
+    """With `advance_ids` nothing blocks, and the plan names the node; without a check of ids there is a red warning."""
     cured, careless = environment.precheck(advance_ids=True), environment.precheck(skip_idgen_precheck=True)
 
     assert codes(cured) == codes(careless) == []
@@ -129,8 +131,8 @@ def test_precheck_plans_the_cure(environment: SwitchEnvironment) -> None:
     assert any("LAB ONLY" in warning for warning in careless.warnings)
 
 
-def test_precheck_names_what_is_in_the_way(environment: SwitchEnvironment) -> None:
-    """Each thing that would let the switch fail later on has a blocker of its own, and they come together."""
+def test_precheck_names_every_blocker(environment: SwitchEnvironment) -> None:
+    """Each reason why the switch would fail later has its own blocker, and all are reported together."""
     a = {"name": "a", "metadataServiceUri": environment.stack.bookkeeper_uri}
     b = {"name": "b", "metadataServiceUri": environment.stack.second_bookkeeper_uri}
     nowhere = b["metadataServiceUri"].replace("/second-ledgers", "/nothing")
@@ -151,14 +153,14 @@ def test_precheck_names_what_is_in_the_way(environment: SwitchEnvironment) -> No
         assert codes(environment.precheck(**ids)) == ["PERSISTENT_REGISTRATION"]
         zookeeper.delete("/loadbalance/brokers/gone:8080")
         zookeeper.create("/second-ledgers/available/gone:3181", b"")
-        found = environment.precheck(**ids)
-        assert codes(found) == ["PERSISTENT_REGISTRATION"]
-        assert "in b, no session owns /available/gone:3181" in found.blockers[0].cause
+        result = environment.precheck(**ids)
+        assert codes(result) == ["PERSISTENT_REGISTRATION"]
+        assert "in b, no session owns /available/gone:3181" in result.blockers[0].cause
         zookeeper.delete("/second-ledgers/available/gone:3181")
 
 
-def test_precheck_passes_what_nothing_needs_by(environment: SwitchEnvironment) -> None:
-    """A ledger of another format stops the switch only if a topic refers to it; a parent's value never does."""
+def test_precheck_ignores_foreign_nodes_without_references(environment: SwitchEnvironment) -> None:
+    """A ledger of another format blocks the switch only if a topic refers to it; a parent's value never blocks."""
     ids = {"advance_ids": True}
     first = b"BookieMetadataFormatVersion\t1\n2\n3\n1234\n0\tb1:3181\tb2:3181\tb3:3181\n41\tCLOSED"
     topic = "/managed-ledgers/public/default/persistent/of-a-lost-format"
@@ -180,12 +182,12 @@ def test_precheck_passes_what_nothing_needs_by(environment: SwitchEnvironment) -
 
 
 def test_precheck_reads_the_registry(environment: SwitchEnvironment) -> None:
-    """Once clusters are registered, their addresses, the ACTIVE one and an open switch are held against the plan."""
+    """Once clusters are registered, the plan is compared with their addresses, the ACTIVE one and an open switch."""
     environment.steps.run(registry.register, environment.input())
     a = {"name": "a", "metadataServiceUri": environment.stack.bookkeeper_uri}
     b = {"name": "b", "metadataServiceUri": environment.stack.second_bookkeeper_uri}
 
-    assert codes(environment.precheck()) == ["TARGET_IDS_TOO_LOW"], "our own switch is not in the way"
+    assert codes(environment.precheck()) == ["TARGET_IDS_TOO_LOW"], "our own switch does not block"
     for elsewhere in ({}, {"registry_path": "/admin/other"}):
         assert codes(environment.precheck(cluster="else", advance_ids=True, **elsewhere)) == [
             "SWITCH_OPEN",
@@ -196,7 +198,7 @@ def test_precheck_reads_the_registry(environment: SwitchEnvironment) -> None:
 
 
 def test_ids_are_advanced_once(environment: SwitchEnvironment) -> None:
-    """The target's generator is put above all ids in use, and is left alone when that is done again."""
+    """The target's generator is raised above all ids in use, and a second call changes nothing."""
     before = environment.steps.run(copying.check_ids, environment.input(), FORWARD)
     advanced = environment.steps.run(copying.advance_ids, environment.input(), FORWARD)
 
@@ -230,15 +232,15 @@ def test_build_copies_closed_ledgers(environment: SwitchEnvironment) -> None:
 
 
 def test_build_again_copies_nothing(environment: SwitchEnvironment) -> None:
-    """A second BUILD knows what was verified, and looks again at what failed."""
-    known = len(environment.verified())
+    """A second BUILD knows what was verified, and retries what failed."""
+    verified = len(environment.verified())
     again = environment.build()
 
-    assert (again.copied, again.equal, again.already_verified, again.failed.count) == (0, 0, known, 1)
+    assert (again.copied, again.equal, again.already_verified, again.failed.count) == (0, 0, verified, 1)
 
 
 def test_copy_with_another_znode_is_compared_again(environment: SwitchEnvironment) -> None:
-    """A copy whose znode has changed is not believed: it is compared in full again."""
+    """A copy whose znode has changed is compared in full again."""
     with LedgerDirectoryWriter(environment.input().target.root, Access()) as directory:
         number = next(iter(environment.verified()))
         (record,) = directory.read([number])
@@ -251,7 +253,7 @@ def test_copy_with_another_znode_is_compared_again(environment: SwitchEnvironmen
 
 
 def test_earlier_attempt_cannot_write(environment: SwitchEnvironment) -> None:
-    """What an attempt that was superseded has found is not remembered."""
+    """Results of a superseded attempt are not recorded."""
     first = environment.task()
     second = environment.steps.task(environment.input(), epoch=first.attempt.epoch, attempt=2)
     with first.registry() as mine, second.registry() as theirs:
@@ -269,10 +271,10 @@ def test_earlier_attempt_cannot_write(environment: SwitchEnvironment) -> None:
 def test_copies_are_removed(environment: SwitchEnvironment) -> None:
     """A rollback before the switch removes the copies and nothing else, whatever state they are in."""
     with LedgerDirectoryWriter(environment.input().target.root, Access()) as directory:
-        # As a copy that was interrupted leaves it.
+        # The state in which an interrupted copy remains.
         (record,) = directory.read([next(iter(environment.verified()))])
         assert record is not None
-        (source,) = [one for number, one in environment.source().items() if number == record.ledger_id]
+        (source,) = [ledger for number, ledger in environment.source().items() if number == record.ledger_id]
         open_copy = replace(source.metadata, state=1, length=0, last_entry=-1, segments=record.metadata.segments)
         directory.update([(record.ledger_id, open_copy, record.version)])
 
@@ -306,7 +308,7 @@ def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironm
         environment.stack["broker-1"].kill()
         done = pending.result(60)
 
-    # The copy begins again, and counts from there, if ZooKeeper collects the brokers' empty container meanwhile.
+    # The copy restarts, with new counts, if ZooKeeper deletes the brokers' empty container during the copy.
     assert done.copy_summary.recovered + done.copy_summary.equal > 0
     assert done.copy_summary.already_verified > 0
     assert done.copy_summary.failed.count == 1
@@ -386,7 +388,7 @@ def test_census_counts_new_and_misrouted_ledgers(environment: SwitchEnvironment)
 
 
 def test_rollback_copies_new_ledgers_back(environment: SwitchEnvironment) -> None:
-    """A rollback copies back what the new bookies gained and no more, and the old ones' ids continue above theirs."""
+    """A rollback copies back only the ledgers that the new bookies gained, and raises the old ids above theirs."""
     environment.stop_broker()
     gained = environment.target().keys() - environment.source().keys()
 
@@ -407,14 +409,14 @@ def test_rollback_copies_new_ledgers_back(environment: SwitchEnvironment) -> Non
     environment.assert_all()
 
 
-def test_precheck_looks_at_brokers_and_bookies(environment: SwitchEnvironment) -> None:
-    """Brokers that would skip what they cannot read are in the way, and so are bookies that are down."""
+def test_precheck_checks_brokers_and_bookies(environment: SwitchEnvironment) -> None:
+    """Brokers that would skip unreadable entries are blockers, and so are bookies that are down."""
     ids = {"advance_ids": True}
     skips = environment.precheck(**ids)
     environment.stack["second-bookie-1"].stop()
-    one = wait_for("one bookie to be gone", lambda: _with_bookies(environment.precheck(**ids), 1), 30)
+    one_bookie = wait_for("one bookie to be gone", lambda: _with_bookies(environment.precheck(**ids), 1), 30)
     environment.stack["second-bookie-2"].stop()
-    none = wait_for("both bookies to be gone", lambda: _with_bookies(environment.precheck(**ids), 0), 30)
+    no_bookie = wait_for("both bookies to be gone", lambda: _with_bookies(environment.precheck(**ids), 0), 30)
     for number in (1, 2):
         environment.stack[f"second-bookie-{number}"].start()
     environment.stack["bookie-1"].stop()
@@ -422,24 +424,24 @@ def test_precheck_looks_at_brokers_and_bookies(environment: SwitchEnvironment) -
     environment.stack["bookie-1"].start()
 
     assert codes(skips) == ["AUTO_SKIP"]
-    assert codes(one) == ["AUTO_SKIP", "ENSEMBLE_TOO_LARGE", "ENSEMBLE_TOO_LARGE"]
-    assert "NO_WRITABLE_BOOKIES" in codes(none)
+    assert codes(one_bookie) == ["AUTO_SKIP", "ENSEMBLE_TOO_LARGE", "ENSEMBLE_TOO_LARGE"]
+    assert "NO_WRITABLE_BOOKIES" in codes(no_bookie)
     assert "bookies of a are down" in warned
 
 
-def test_second_switch_finds_what_stands_there(environment: SwitchEnvironment) -> None:
-    """A switch after a rollback knows what the first one copied, and compares what else stands there."""
+def test_second_switch_finds_earlier_copies(environment: SwitchEnvironment) -> None:
+    """A switch after a rollback knows what the first one copied, and compares the other ledgers of the target."""
     environment.steps.run_id = "run-2"
     environment.steps.run(registry.register, environment.input())
     closed = {number for number, record in environment.source().items() if record.metadata.closed}
-    stands = closed & environment.target().keys()
+    copied = closed & environment.target().keys()
 
     ids = environment.steps.run(copying.advance_ids, environment.input(), FORWARD)
     built = environment.build()
 
     assert ids.next_id == 3 << 32
-    assert built.copied == len(closed - stands)
-    assert built.equal + built.already_verified == len(stands) - 1
+    assert built.copied == len(closed - copied)
+    assert built.equal + built.already_verified == len(copied) - 1
     environment.stop_broker()
     assert environment.copy_tail().missing.count == 0
     environment.steps.run(registry.set_target, environment.input(), FORWARD)
@@ -448,11 +450,11 @@ def test_second_switch_finds_what_stands_there(environment: SwitchEnvironment) -
 
 
 def test_cleanup_deletes_what_was_verified(environment: SwitchEnvironment) -> None:
-    """After the flip the verified ledgers go, so many at a time as are allowed, and the broker serves all messages."""
+    """After the flip the verified ledgers are deleted within the limit, and the broker serves all messages."""
     environment.steps.run(registry.flip_statuses, environment.input())
     targets = environment.steps.run(cleaning.list_targets, environment.input(), DELETE_ALL)
 
-    # What was verified before the rollback is known still, and some of that is gone from the source.
+    # Ledgers that were verified before the rollback are still known, and some of them are gone from the source.
     verified = len(environment.verified().keys() & environment.source().keys())
 
     few = CleanupOrder(src_cluster="a", max_deletions=2)
@@ -472,28 +474,28 @@ def test_cleanup_deletes_what_was_verified(environment: SwitchEnvironment) -> No
     environment.assert_all()
 
 
-def test_force_deletes_what_nobody_needs(environment: SwitchEnvironment) -> None:
-    """By force, a ledger that nothing refers to and that was never verified goes too."""
+def test_force_deletes_unreferenced_ledgers(environment: SwitchEnvironment) -> None:
+    """By force, a ledger that nothing refers to and that was never verified is deleted too."""
     assert environment.delete(CleanupOrder(src_cluster="a", force=True)).deleted == 1
     assert not environment.source()
 
 
 def test_lists_of_failures_outlive_the_switch(environment: SwitchEnvironment) -> None:
-    """A list that is too long for the report stays when the switch ends; a later, shorter one takes its place."""
+    """A list that is too long for the report remains after the switch; a later, shorter one replaces it."""
     task = environment.task()
-    found = [FailedItem(ledger_id=number, reason="lost") for number in range(NAMED + 1)]
+    failures = [FailedItem(ledger_id=number, reason="lost") for number in range(NAMED + 1)]
     with task.registry() as opened:
         opened.claim.renew()
         progress = SwitchProgress(task, opened)
-        long = progress.report(NOT_COPIED_LEDGERS, "ledger(s)", found)
-        assert progress.report(NOT_COPIED_LEDGERS, "ledger(s)", found[1:]).listed_in == ""
+        long = progress.report(NOT_COPIED_LEDGERS, "ledger(s)", failures)
+        assert progress.report(NOT_COPIED_LEDGERS, "ledger(s)", failures[1:]).listed_in == ""
         assert not opened.store.children(long.listed_in)
-        reported = progress.report(NOT_COPIED_LEDGERS, "ledger(s)", found)
+        reported = progress.report(NOT_COPIED_LEDGERS, "ledger(s)", failures)
     environment.steps.run(registry.release, environment.input())
 
     assert (len(reported.items), reported.count) == (NAMED, NAMED + 1)
     with task.reading_store() as store:
         (node,) = (store.get(f"{reported.listed_in}/{child}") for child in store.children(reported.listed_in))
         assert node is not None
-        assert json.loads(node.value) == [["", item.ledger_id, "lost"] for item in found]
+        assert json.loads(node.value) == [["", item.ledger_id, "lost"] for item in failures]
         assert store.children(reported.listed_in.rpartition("/")[0]) == [NOT_COPIED_LEDGERS]
