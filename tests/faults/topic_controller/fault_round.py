@@ -71,7 +71,7 @@ class ControlledCluster(SharedCluster):
         super().__init__(cluster, CLUSTER)
 
     def owner(self, controller: Controller, descriptor: str) -> Server:
-        """The broker that has a segment."""
+        """Return the broker that has a segment."""
         urls = self.admin.topics.owner_urls(segment_topic(controller.name, descriptor))
         return self.stack[f"broker-{1 + next(n for n, url in enumerate(self.stack.admin_urls) if url in urls)}"]
 
@@ -131,7 +131,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
             self._controller.split(sealed)
             wait_for("what is sealed to be consumed", lambda: self._is_consumed(sealed), _END_LIMIT)
         if fault.is_in(DELETE):
-            # Brokers make a topic again for whoever is connected to it.
+            # Brokers make a topic again for a client that is connected to it.
             self._traffic.stop()
             self._traffic.close()
         self.environment.gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
@@ -147,7 +147,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
             self._come_back_late(fault, frozen)
 
     def _change(self, fault: TopicControllerRound) -> None:
-        """What the round's step is part of."""
+        """Make the change that the round's step is part of."""
         name, request = self._update(fault)
         if name:
             self._controller.retry_until_done(name, request, _END_LIMIT)
@@ -192,21 +192,21 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
         self._deleted = fault.is_in(DELETE)
 
     def _is_consumed(self, number: int) -> bool:
-        """Whether nothing is left of a segment."""
+        """Return whether all messages of a segment are consumed."""
         return not any(self._stats_of(number).backlog.values())
 
     def _stats_of(self, number: int) -> SegmentStats:
         return next(segment for segment in self._controller.stats().segments if segment.segment == number)
 
     def _places(self) -> dict[str, set[str]]:
-        """Subscriptions that have places, by segment."""
+        """Return the subscriptions that have cursors, by segment."""
         return {segment.descriptor: {*segment.backlog} for segment in self._controller.stats().segments}
 
     def _await_rest(self) -> None:
         wait_for("the next run to be open", self._controller.is_idle, _END_LIMIT)
 
     def server(self, victim: str, fault: TopicControllerRound) -> Server | None:
-        """A server by its name among the victims; None for what people do."""
+        """Return a server by its name among the victims; None for actions of people."""
         cluster = self._cluster
         match victim:
             case Victim.BROKER:
@@ -224,11 +224,11 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
                 return cluster.stack[f"{victim}-1"]
 
     def link(self, victim: str) -> Proxy:
-        """None: brokers and the worker name the servers alike."""
+        """Return None: brokers and the worker use the same names of servers."""
         raise NotImplementedError(victim)
 
     def hit(self, victim: str, fault: TopicControllerRound) -> None:
-        """Do what people should not do."""
+        """Perform what operators should not do to the topic."""
         admin, name = self._cluster.admin, self._controller.name
         match victim:
             case Victim.RUN:
@@ -249,7 +249,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: TopicControllerRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up continue: after the change, or after one more."""
+        """Release the attempt that was given up: after the change, or after another change."""
         if fault.is_in(UNSUBSCRIBE):
             self._controller.subscribe(_LATE, SubscriptionKind.QUEUE)
         elif self._deleted:
@@ -275,7 +275,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
         if self._deleted:
             admin, name = self._cluster.admin, self._controller.name
             assert self._record_or_none() is None
-            assert [one for one in admin.topics.names(self._namespace) if f"/{name.topic}.scalable." in one] == []
+            assert [topic for topic in admin.topics.names(self._namespace) if f"/{name.topic}.scalable." in topic] == []
             return
         if fault.victim is Victim.LAYOUT_TOPIC:
             name = self._controller.name
@@ -298,11 +298,11 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
     def _one_more(self) -> SegmentLayout:
         """Split the last segment, and merge its children."""
         last = self._controller.layout().active[-1].segment_id
-        one, other = self._controller.split(last).active[-2:]
-        return self._controller.merge(one.segment_id, other.segment_id)
+        first, second = self._controller.split(last).active[-2:]
+        return self._controller.merge(first.segment_id, second.segment_id)
 
     def interruption(self) -> tuple[str, float | None]:
-        """How many messages came twice; nobody's wait is measured."""
+        """Return how many messages came twice; no client's wait is measured."""
         traffic = self._traffic
         again = f"{traffic.shared.repeated} and {traffic.ordered.repeated} again"
         return f"{traffic.count} sent, {again}, epoch {getattr(self._record_or_none(), 'epoch', '-')}", None

@@ -17,7 +17,7 @@ PREFIX = "tc_"
 
 
 class Victim(StrEnum):
-    """Who is hit, and how.
+    """Victims, and how each is hit.
 
     `broker` is the owner of a segment that is being sealed. The last ones are people: one terminates the workflow and
     starts it again while a step of it continues, and others delete or change what is not theirs.
@@ -63,7 +63,7 @@ OTHERS = OPEN, SUBSCRIBE, UNSUBSCRIBE, DELETE, TELL, DIRECT, ENSURE, PRUNE = _na
     "open", "subscribe", "unsubscribe", "delete", "publish_assignments", "publish_controller_urls", "ensure", "prune"
 )
 _WHOLE = (*MUTATION, *OTHERS)
-AMID = tuple(f"{PREFIX}{step}-{number}" for step, count in _CHANGES.items() for number in range(1, count + 1))
+SINGLE_CHANGES = tuple(f"{PREFIX}{step}-{number}" for step, count in _CHANGES.items() for number in range(1, count + 1))
 """Single changes of steps."""
 
 _ENDS = _, _DELETE = _named("unsubscribe-3", "delete-4")
@@ -83,7 +83,7 @@ class TopicControllerRound(Round):
     victim: Victim
 
     victims: ClassVar[type[StrEnum]] = Victim
-    steps: ClassVar[tuple[str, ...]] = (*_WHOLE, *AMID, *_ENDS)
+    steps: ClassVar[tuple[str, ...]] = (*_WHOLE, *SINGLE_CHANGES, *_ENDS)
     # A broker's session ends after ten seconds: it comes back before, or when it has been missed.
     down: ClassVar[dict[str, Span]] = {
         **{victim: (1.0, 14.0) for victim in Victim if "broker" in victim},
@@ -96,11 +96,11 @@ class TopicControllerRound(Round):
 
     @property
     def gate(self) -> Gate:
-        """Where the step, or one change of it, is held."""
+        """Return the gate at which the step, or one change of it, is held."""
         return super().gate._replace(step=self.step.removeprefix(PREFIX))
 
     def is_in(self, *steps: str) -> bool:
-        """Whether it hits one of these steps, or a change of one."""
+        """Return whether the round hits one of these steps, or a change of one."""
         return self.step.rstrip("0123456789").rstrip("-") in steps
 
     @property
@@ -112,7 +112,7 @@ class TopicControllerRound(Round):
 
     @property
     def loses_run(self) -> bool:
-        """Whether the run is terminated while a late attempt of it stands still, and another one begins."""
+        """Return whether the run is terminated while an attempt of it is frozen, and another run begins."""
         return self.late and self._random("run").randrange(2) == 0
 
     @property
@@ -122,18 +122,18 @@ class TopicControllerRound(Round):
 
 
 def matrix(seed: int) -> list[TopicControllerRound]:
-    """Every victim at every boundary that makes a difference for it."""
+    """Return every victim at every boundary that makes a difference for it."""
     both = [(step, str(edge)) for step in (*MUTATION, OPEN) for edge in Edge]
-    before_each = [(step, str(Edge.BEFORE)) for step in AMID]
-    behind_the_fence = [(step, str(Edge.AFTER)) for step in AMID]
+    before_each = [(step, str(Edge.BEFORE)) for step in SINGLE_CHANGES]
+    after_the_fence = [(step, str(Edge.AFTER)) for step in SINGLE_CHANGES]
     ends = [(step, str(Edge.AFTER)) for step in _ENDS]
     servers = [(step, instant) for step in MUTATION for instant in (str(Edge.BEFORE), DURING)]
     late = [(step, instant) for step in _WHOLE for instant in (str(Edge.BEFORE), DURING)]
     layouts = [(f"{PREFIX}{step}-1", str(Edge.AFTER)) for step in ("prepare", "commit")]
     moments: dict[str, Sequence[tuple[str, str]]] = {
         Victim.WORKER: [*before_each, *both, *((step, str(Edge.BEFORE)) for step in OTHERS[1:])],
-        Victim.ZOMBIE: [*behind_the_fence, *ends, *late],
-        Victim.RUN: [*behind_the_fence, *both],
+        Victim.ZOMBIE: [*after_the_fence, *ends, *late],
+        Victim.RUN: [*after_the_fence, *both],
         Victim.TEMPORAL: both,
         **dict.fromkeys(_SERVERS, servers),
         Victim.LOST_ATTEMPT: both,
@@ -145,7 +145,7 @@ def matrix(seed: int) -> list[TopicControllerRound]:
 
 
 def sample(seed: int) -> list[TopicControllerRound]:
-    """Rounds on one cluster: late workers, two controllers at once, and a worker that dies between two changes."""
+    """Return rounds on one cluster: late workers, two controllers at once, and a worker that dies between changes."""
     return [
         _on_one_zookeeper(Victim.ZOMBIE, f"{PREFIX}seal-1", Edge.AFTER, seed),
         _on_one_zookeeper(Victim.RUN, f"{PREFIX}commit-2", Edge.AFTER, seed),
@@ -157,15 +157,15 @@ def sample(seed: int) -> list[TopicControllerRound]:
 
 def _on_one_zookeeper(victim: Victim, step: str, instant: Edge, seed: int) -> TopicControllerRound:
     rounds = (TopicControllerRound(victim, step, str(instant), number) for number in itertools.count(seed))
-    return next(one for one in rounds if not one.ensemble)
+    return next(fault_round for fault_round in rounds if not fault_round.ensemble)
 
 
 def at_random(seed: int) -> TopicControllerRound:
-    """A round that the seed decides."""
+    """Return a round that the seed decides."""
     choice = random.Random(seed)
-    victim = choice.choice([one for one in Victim if one not in PEOPLE or one is Victim.RUN])
-    step = choice.choice((*MUTATION, *AMID))
-    instants = tuple(Edge) if step in AMID or victim is Victim.LOST_ATTEMPT else INSTANTS
+    victim = choice.choice([each for each in Victim if each not in PEOPLE or each is Victim.RUN])
+    step = choice.choice((*MUTATION, *SINGLE_CHANGES))
+    instants = tuple(Edge) if step in SINGLE_CHANGES or victim is Victim.LOST_ATTEMPT else INSTANTS
     if victim is Victim.LOST_ATTEMPT:
         step = choice.choice(MUTATION)
     return TopicControllerRound(victim, step, str(choice.choice(instants)), seed)

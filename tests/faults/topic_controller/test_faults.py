@@ -36,7 +36,7 @@ def test_round(
     clusters: ReusedClusters[ControlledCluster],
     tell: Callable[[str], None],
 ) -> None:
-    """Whatever is hit, no message is lost or out of order, no place is missing, and the next change is possible."""
+    """After any fault no message is lost or out of order, no cursor is missing, and the next change is possible."""
     fault = topic_controller_round
     with (
         clusters.round_on(ensemble=fault.ensemble) as cluster,

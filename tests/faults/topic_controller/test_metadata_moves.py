@@ -76,7 +76,7 @@ class Topic:
         """Ask for a split of the first segment, which may fail with the store."""
         self.controller.retry_until_done("split", SplitRequest(segment=0), _LIMIT)
 
-    def lead_anew(self) -> None:
+    def lead_again(self) -> None:
         """Start the controller on the other store."""
         self.controller.terminate()
         self.controller = Controller.of(
@@ -99,43 +99,43 @@ def topics(environment: FaultEnvironment, stack: Stack) -> Generator[dict[str, T
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_moved_amid_splits(environment: FaultEnvironment, stack: Stack, topics: dict[str, Topic]) -> None:
-    """What was held and continues behind the move changes nothing; the next controllers do what was begun."""
-    for one in topics.values():
-        one.traffic.wait_for_more(_SOME)
+def test_moved_during_splits(environment: FaultEnvironment, stack: Stack, topics: dict[str, Topic]) -> None:
+    """A held step that continues after the move changes nothing; the next controllers complete the pending changes."""
+    for topic in topics.values():
+        topic.traffic.wait_for_more(_SOME)
     with (
-        ThreadPoolExecutor(len(topics)) as beside,
+        ThreadPoolExecutor(len(topics)) as executor,
         PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin,
     ):
-        asked = {name: _held(environment, name, beside, one) for name, one in topics.items()}
+        asked = {name: _held(environment, name, executor, topic) for name, topic in topics.items()}
         _move(environment.operator, stack)
         for gate in GATES.values():
             environment.gates.release(gate)
             environment.gates.wait_ended(gate)
-        for name, one in topics.items():
+        for name, topic in topics.items():
             if name in BEGUN:
-                one.controller.until(lambda status: CURE in status.waiting)
+                topic.controller.until(lambda status: CURE in status.waiting)
             else:
                 with pytest.raises(WorkflowUpdateFailedError) as failed:
                     asked[name].result(_LIMIT)
                 assert CURE in str(failed.value.cause), name
-            one.lead_anew()
-            one.controller.until(lambda status: status.epoch >= 0 and not status.doing)
-            assert one.controller.layout().epoch in EPOCHS[name], name
-            one.traffic.wait_for_more(_SOME)
-            one.controller.split(1)
-            one.traffic.wait_for_more(_SOME)
-            one.traffic.stop()
-            assert one.traffic.faults() == [], name
-            oracle = Oracle(stack, one.controller.name, (SHARED, ORDERED), metadata_url=stack.oxia_url)
+            topic.lead_again()
+            topic.controller.until(lambda status: status.epoch >= 0 and not status.doing)
+            assert topic.controller.layout().epoch in EPOCHS[name], name
+            topic.traffic.wait_for_more(_SOME)
+            topic.controller.split(1)
+            topic.traffic.wait_for_more(_SOME)
+            topic.traffic.stop()
+            assert topic.traffic.faults() == [], name
+            oracle = Oracle(stack, topic.controller.name, (SHARED, ORDERED), metadata_url=stack.oxia_url)
             assert oracle.faults_at_rest(admin) == [], name
 
 
-def _held(environment: FaultEnvironment, name: str, beside: ThreadPoolExecutor, topic: Topic) -> Future[None]:
-    """A split that stands at the gate of its topic."""
+def _held(environment: FaultEnvironment, name: str, executor: ThreadPoolExecutor, topic: Topic) -> Future[None]:
+    """Split the topic; return when the split is held at the gate of its topic."""
     gate = GATES[name]
     environment.gates.hold(gate)
-    asked = beside.submit(topic.split)
+    asked = executor.submit(topic.split)
     environment.gates.wait_reached(gate)
     return asked
 

@@ -44,13 +44,13 @@ def test_without_temporal_and_workers(
 ) -> None:
     """While both are away all messages flow, and a change waits, and is done when they are back."""
     operator = environment.operator
-    with flowing(operator, stack, f"alone-{seconds}") as (controller, traffic), ThreadPoolExecutor(1) as beside:
+    with flowing(operator, stack, f"alone-{seconds}") as (controller, traffic), ThreadPoolExecutor(1) as executor:
         controller.split(0)
         # What came of it is given to ordered consumers by the controller alone.
-        traffic.wait_for_readers(one.segment_id for one in controller.layout().active)
+        traffic.wait_for_readers(segment.segment_id for segment in controller.layout().active)
         with _away(environment):
             before = traffic.count
-            asked = beside.submit(
+            asked = executor.submit(
                 controller.retry_until_done, "split", SplitRequest(segment=1), seconds + _UPDATE_LIMIT
             )
             # That nothing happens for so long is what is shown: there is nothing to wait for.
@@ -59,13 +59,13 @@ def test_without_temporal_and_workers(
             during = traffic.count - before
             assert not asked.done()
         asked.result(_UPDATE_LIMIT)
-        assert [one.descriptor for one in controller.layout().active][-1] == "c000-ffff-5"
+        assert [segment.descriptor for segment in controller.layout().active][-1] == "c000-ffff-5"
     tell(f"without Temporal and workers for {seconds} s: {during} messages, none lost")
 
 
 @contextmanager
 def _away(environment: FaultEnvironment) -> Generator[None]:
-    """Without Temporal and workers."""
+    """Stop Temporal and workers for the duration of the context."""
     temporal = environment.stack[TEMPORAL]
     environment.worker.kill()
     temporal.kill()
@@ -83,10 +83,10 @@ def test_brokers_go(environment: FaultEnvironment, stack: Stack, how: str) -> No
     """The broker of a segment is killed, or all are restarted one after the other, during changes: consumers resume."""
     with (
         flowing(environment.operator, stack, f"brokers-{how}") as (controller, traffic),
-        ThreadPoolExecutor(1) as beside,
+        ThreadPoolExecutor(1) as executor,
     ):
         for number, broker in enumerate(("broker-1", "broker-2")):
-            asked = beside.submit(controller.retry_until_done, "split", SplitRequest(segment=number), _UPDATE_LIMIT)
+            asked = executor.submit(controller.retry_until_done, "split", SplitRequest(segment=number), _UPDATE_LIMIT)
             if how == "kill":
                 stack[broker].kill()
                 stack[broker].start()
@@ -117,7 +117,7 @@ def test_controllers_of_two_namespaces(environment: FaultEnvironment, stack: Sta
         second = Controller.of(rival, stack, first.input.topic)
         second.split(1)
         traffic.wait_for_more(SOME)
-        # It has ended already if it had to tell consumers something.
+        # It has ended already if it had something to send to consumers.
         with pytest.raises((WorkflowUpdateFailedError, RPCError)):
             first.split(2)
         assert first.failure().type == FailureKind.NOT_LEADER

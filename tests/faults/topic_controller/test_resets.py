@@ -1,4 +1,4 @@
-"""Temporal resets a controller while an attempt of it hangs: what is made again behind it stays."""
+"""Temporal resets a controller while an attempt of it hangs: what is made again after the reset stays."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def controller(
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(400)
-def test_a_late_deletion_behind_a_reset(environment: FaultEnvironment, controller: tuple[Controller, Stack]) -> None:
+def test_a_late_deletion_after_a_reset(environment: FaultEnvironment, controller: tuple[Controller, Stack]) -> None:
     """The subscription is not made again before nothing of that attempt can arrive, and keeps its messages."""
     leads, stack = controller
     environment.gates.hold(_LATE)
-    with ThreadPoolExecutor(1) as beside:
-        beside.submit(_unsubscribe, leads)
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(_unsubscribe, leads)
         environment.gates.wait_reached(_LATE)
         leads.reset("topic_controller_unsubscribe", updates=True)
         leads.until(lambda status: status.epoch == 0 and not status.doing)
@@ -60,13 +60,13 @@ def test_a_late_deletion_behind_a_reset(environment: FaultEnvironment, controlle
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("step", ["prepare", pytest.param("seal", marks=pytest.mark.exhaustive)])
-def test_a_reset_to_amid_a_step(environment: FaultEnvironment, controller: tuple[Controller, Stack], step: str) -> None:
+def test_a_reset_into_a_step(environment: FaultEnvironment, controller: tuple[Controller, Stack], step: str) -> None:
     """Such a step finds newer ones of its own run; the controller continues with what the metadata store knows."""
     leads, _ = controller
     gate = Gate(f"{step}-1", Edge.BEFORE)
     environment.gates.hold(gate)
-    with ThreadPoolExecutor(1) as beside:
-        asked = beside.submit(leads.split, 0)
+    with ThreadPoolExecutor(1) as executor:
+        asked = executor.submit(leads.split, 0)
         environment.gates.wait_reached(gate)
         # A task of the workflow while the step is under way.
         leads.set_grace(timedelta(seconds=70))
@@ -74,7 +74,7 @@ def test_a_reset_to_amid_a_step(environment: FaultEnvironment, controller: tuple
         asked.result(_LIMIT)
     leads.split(1)
     leads.reset(f"topic_controller_{step}", updates=False, incomplete=True)
-    assert [one.segment_id for one in leads.layout().active] == [2, 3, 4, 5]
+    assert [segment.segment_id for segment in leads.layout().active] == [2, 3, 4, 5]
     leads.merge(2, 3)
 
 

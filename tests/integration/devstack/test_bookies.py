@@ -51,15 +51,15 @@ def test_brokers_write_where_they_are_told(stack: Stack, toolchain: Toolchain, t
             (stack.second_bookkeeper_uri, on_second, "second", "second-bookie"),
         ):
             found = java.read(uri, ids, recover=True)
-            assert {one.error for one in found} == {None}
-            assert {one.custom["pulsar/managed-ledger"] for one in found} == {
+            assert {item.error for item in found} == {None}
+            assert {item.custom["pulsar/managed-ledger"] for item in found} == {
                 f"public/default/persistent/{topic}".encode()
             }
-            assert {bookie for one in found for row in one.segments.values() for bookie in row} == {
+            assert {bookie for item in found for row in item.segments.values() for bookie in row} == {
                 f"{kind}-1",
                 f"{kind}-2",
             }
-            assert sum(one.entries for one in found) >= 1
+            assert sum(item.entries for item in found) >= 1
 
 
 @pytest.mark.exhaustive

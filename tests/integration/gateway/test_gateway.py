@@ -55,8 +55,8 @@ def test_a_life(root: httpx.Client, admin: PulsarAdmin) -> None:
     for path, status in (("split/0", 204), ("split/0", 409), ("merge/3/1", 204), ("merge/2/9", 404)):
         assert root.post(f"{SPACE}/rest-life/{path}").status_code == status, path
     layout = layout_of(root, "rest-life")
-    assert [one.descriptor for one in layout.active] == ["0000-3fff-2", "4000-ffff-4"]
-    topics = [segment_topic(name, one.descriptor) for one in layout.active]
+    assert [segment.descriptor for segment in layout.active] == ["0000-3fff-2", "4000-ffff-4"]
+    topics = [segment_topic(name, segment.descriptor) for segment in layout.active]
     assert [admin.subscriptions.names(topic) for topic in topics] == [["bill"]] * 2
     admin.subscriptions.delete(topics[0], "bill")
     assert root.put("segments/public/default/rest-life/0000-3fff-2", json=["bill"]).status_code == NO_CONTENT
@@ -86,7 +86,7 @@ def test_another_cluster(root: httpx.Client, open_gateway: OpenGateway, admin: P
             assert staging.get(SPACE).json() == []
             for method, path in (("GET", ""), ("POST", "/split/0"), ("DELETE", "?force=true")):
                 assert staging.request(method, f"{SPACE}/rest-prod{path}").status_code == status, (given, method)
-    assert [one.segment_id for one in layout_of(root, "rest-prod").segments.values()] == [0]
+    assert [segment.segment_id for segment in layout_of(root, "rest-prod").segments.values()] == [0]
     assert segment in admin.topics.names("public/default")
     root.delete(f"{SPACE}/rest-prod?force=true")
 

@@ -1,1 +1,1 @@
-"""What tests of the controller of scalable topics share."""
+"""Tests of the controller of scalable topics on real servers."""

@@ -1,4 +1,4 @@
-"""What tests of the controller share: two brokers."""
+"""Fixtures of the controller's tests: two brokers."""
 
 from __future__ import annotations
 

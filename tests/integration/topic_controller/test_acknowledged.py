@@ -1,4 +1,4 @@
-"""What acknowledgements and subscriptions of clients hold while connections come and go."""
+"""Acknowledgements and subscriptions of clients hold while connections come and go."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _ignore(*_: object) -> None:
 def test_a_cumulative_acknowledgement_that_is_lost_at_a_seal(
     control: Control, stack: Stack, admin: PulsarAdmin
 ) -> None:
-    """What is acknowledged while a segment has no connection keeps nobody from the segments that come of it."""
+    """An acknowledgement that arrives while a segment has no connection does not block the segments that follow it."""
     controller = control(LOST, segments=1)
     controller.subscribe("bill")
     with clients(stack, controller) as (producer, consumer):
@@ -38,7 +38,7 @@ def test_a_cumulative_acknowledgement_that_is_lost_at_a_seal(
             last = f"{number}-9".encode()
             while (message := consumer.receive(60_000)).data() != last:
                 pass
-            [active] = [one for one in controller.layout().active if one.segment_id == segment]
+            [active] = [info for info in controller.layout().active if info.segment_id == segment]
             admin.topics.unload(segment_topic(controller.name, active.descriptor))
             while _is_connected(consumer, segment):
                 pass
@@ -53,7 +53,7 @@ def test_a_cumulative_acknowledgement_that_is_lost_at_a_seal(
                 message = consumer.receive(60_000)
             consumer.acknowledge_cumulative(message)
             segment = message.segment_id()
-            assert segment in {one.segment_id for one in layout.active}
+            assert segment in {info.segment_id for info in layout.active}
     controller.delete(force=True)
 
 

@@ -22,7 +22,7 @@ SPACE = "persistent://public/default"
 
 @contextmanager
 def load(stack: Stack, topic: str) -> Generator[None]:
-    """Some hundred messages a second while what is inside runs."""
+    """Send some hundred messages a second for the duration of the context."""
     stop = threading.Event()
 
     def send() -> None:
@@ -42,7 +42,7 @@ def load(stack: Stack, topic: str) -> Generator[None]:
 
 
 def _ignore(*_: object) -> None:
-    """What becomes of a message does not matter here."""
+    """Ignore the outcome of a message."""
 
 
 # Brokers count rates once a minute, and a merge waits for two of these.
@@ -60,9 +60,9 @@ def test_out_under_load_and_in_when_idle(control: Control, stack: Stack, admin: 
         assert admin.subscriptions.names(segment_topic(controller.name, descriptor)) == ["work"]
     status = controller.until(lambda status: status.epoch >= 2, 150)
     assert (len(status.active), layout_faults(controller.layout())) == (1, [])
-    told = [note for note in status.notes if "auto scale" in note]
-    assert "auto scale: split of 0, since segment 0 has" in told[0]
-    assert "auto scale: merge of 1 and 2, since both were below the merge thresholds for 20 s" in told[1]
+    decisions = [note for note in status.notes if "auto scale" in note]
+    assert "auto scale: split of 0, since segment 0 has" in decisions[0]
+    assert "auto scale: merge of 1 and 2, since both were below the merge thresholds for 20 s" in decisions[1]
     controller.delete(force=True)
 
 
@@ -75,6 +75,6 @@ def test_before_a_peak(control: Control) -> None:
     assert (status.epoch, len(status.active), status.auto_scale) == (0, 1, "dry run")
     controller.scale(peak)
     status = controller.until(lambda status: len(status.active) == 4, 90)
-    assert status.active == tuple(one.descriptor for one in controller.layout().active)
-    assert {one.hash_range.size for one in controller.layout().active} == {16384}
+    assert status.active == tuple(segment.descriptor for segment in controller.layout().active)
+    assert {segment.hash_range.size for segment in controller.layout().active} == {16384}
     controller.delete()

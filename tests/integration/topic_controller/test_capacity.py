@@ -25,9 +25,11 @@ def test_observers_take_no_place_of_other_steps(environment: Environment, stack:
     operator, temporal = environment.operator, environment.stack.temporal_address
 
     def is_observed(controller: Controller) -> bool:
-        found = operator.wait(controller.handle.describe(), LIMIT).raw_description.pending_activities
-        started = [one for one in found if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED]
-        return [one.activity_type.name for one in started] == ["topic_controller_observe"]
+        pending = operator.wait(controller.handle.describe(), LIMIT).raw_description.pending_activities
+        started = [
+            activity for activity in pending if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+        ]
+        return [activity.activity_type.name for activity in started] == ["topic_controller_observe"]
 
     with SmallWorkerProcess(temporal, tmp_path, places=PLACES, PULSAR_MIGRATE_TASK_QUEUE=QUEUE):
         controllers = [
@@ -36,7 +38,7 @@ def test_observers_take_no_place_of_other_steps(environment: Environment, stack:
         ]
         for controller in controllers:
             controller.subscribe("bill")
-            # Nobody reads here, and nobody must be evicted meanwhile.
+            # No client reads here, and none of the registered consumers must be evicted during the test.
             controller.set_grace(timedelta(hours=1))
             controller.register("bill", "a")
         for controller in controllers:

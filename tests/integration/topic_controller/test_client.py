@@ -49,7 +49,7 @@ def client(stack: Stack) -> Generator[ScalableClient]:
 
 
 def test_a_batch_of_which_one_is_wanted_again(control: Control, client: ScalableClient) -> None:
-    """Where all of a batch is acknowledged in the end, nothing is left, also of what waited when it came again."""
+    """A batch whose messages are all acknowledged leaves nothing, also of the messages that were redelivered."""
     controller = control(f"{SPACE}/batches", segments=1)
     controller.subscribe("work", SubscriptionKind.QUEUE)
     with (
@@ -64,7 +64,7 @@ def test_a_batch_of_which_one_is_wanted_again(control: Control, client: Scalable
             producer.send_async(str(number).encode(), _ignore, partition_key="k")
         first = consumer.receive(30_000)
         consumer.negative_acknowledge(first)
-        # The application is slow: the others came again while they waited, and the first one stands behind them.
+        # The application is slow: the others came again while they waited, and the first one is queued after them.
         waiting = consumer._queue._items  # pyright: ignore[reportPrivateUsage] - nothing else tells what waits
         wait_until_equal("the first one again", lambda: len(waiting), BATCH, 30)
         messages = [consumer.receive(30_000) for _ in range(BATCH)]
@@ -81,11 +81,11 @@ def test_a_batch_of_which_one_is_wanted_again(control: Control, client: Scalable
 def test_known_defects_are_named(control: Control, admin: PulsarAdmin) -> None:
     """The status of a topic names each known defect of the brokers' release that matters to it."""
     release, settings = parse_release(admin.brokers.version()), admin.brokers.runtime_configuration()
-    known = [defect.id for defect in defects_of(KIND, Product.PULSAR) if defect.affects(release, settings)]
+    expected = [defect.id for defect in defects_of(KIND, Product.PULSAR) if defect.affects(release, settings)]
     controller = control(f"{SPACE}/defects", segments=1)
     notes = controller.until(lambda status: status.epoch == 0).notes
     named = [text.partition(" ")[0] for note in notes if (text := note.partition("known defect ")[2])]
-    assert named == known
+    assert named == expected
     controller.delete()
 
 
@@ -99,7 +99,7 @@ def test_the_segment_of_a_key(control: Control, client: ScalableClient) -> None:
             for _ in range(2):
                 producer.send(key.encode(), partition_key=key)
         received = [consumer.receive(30_000) for _ in range(2 * len(SEGMENT_OF))]
-        assert {(one.data().decode(), one.segment_id()) for one in received} == {*SEGMENT_OF.items()}
+        assert {(message.data().decode(), message.segment_id()) for message in received} == {*SEGMENT_OF.items()}
     controller.delete(force=True)
 
 
@@ -133,7 +133,7 @@ def test_created_again(control: Control, stack: Stack) -> None:
 
 
 def test_bad_messages(control: Control, client: ScalableClient) -> None:
-    """What is refused is said at once, and the others of the segment are stored."""
+    """A refused message is reported at once, and the others of the segment are stored."""
     controller = control(f"{SPACE}/bad-messages", segments=1)
     controller.subscribe("work", SubscriptionKind.QUEUE)
     with client.create_producer(controller.input.topic, ProducerOptions(send_timeout_millis=10_000)) as producer:
@@ -149,7 +149,7 @@ def test_bad_messages(control: Control, client: ScalableClient) -> None:
 
 
 def _ignore(_: ScalableError | None, __: MessageId | None) -> None:
-    """The subscription tells what is stored."""
+    """Ignore the outcome: the subscription shows what is stored."""
 
 
 def _subscribe(controller: Controller) -> None:

@@ -49,9 +49,13 @@ def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
 
     assert command("topic-controller", "split", TOPIC, "1") == "epoch 1: 2 (8000-bfff) and 3 (c000-ffff) instead of 1\n"
     merged = LayoutChange.model_validate_json(command("topic-controller", "merge", TOPIC, "2", "0", "-o", "json"))
-    assert (merged.epoch, merged.sealed, [one.descriptor for one in merged.made]) == (2, (2, 0), ["0000-bfff-4"])
+    assert (merged.epoch, merged.sealed, [segment.descriptor for segment in merged.made]) == (
+        2,
+        (2, 0),
+        ["0000-bfff-4"],
+    )
     layout = SegmentLayout.model_validate_json(command("topic-controller", "layout", workflow_id, "-o", "json"))
-    assert [one.descriptor for one in layout.active] == ["0000-bfff-4", "c000-ffff-3"]
+    assert [segment.descriptor for segment in layout.active] == ["0000-bfff-4", "c000-ffff-3"]
     lines = command("topic-controller", "layout", TOPIC).splitlines()
     assert lines[0] == "epoch 2"
     assert lines[2].split() == ["0", "0000-7fff", "sealed", "-", "4"]
@@ -89,12 +93,14 @@ def test_an_input_is_checked(command: Command, stack: Stack) -> None:
     }
     error = command("start", "topic-controller", "--input", json.dumps(plan), code=ExitCode.USAGE)
     assert "invalid name 'persistent://public/default/x-partition-0' of a scalable topic" in error
-    found = run_doctor(command, stack)
-    assert {one["level"] for one in found if one["subject"].startswith(("metadata store", "broker"))} == {"ok"}
+    findings = run_doctor(command, stack)
+    assert {
+        finding["level"] for finding in findings if finding["subject"].startswith(("metadata store", "broker"))
+    } == {"ok"}
 
 
 def run_doctor(command: Command, stack: Stack) -> list[dict[str, Any]]:
-    """What `doctor` finds of the servers of a topic."""
+    """Return the findings of `doctor` about the servers of a topic."""
     plan = {
         "cluster": stack.state.spec.cluster,
         "metadata_url": stack.metadata_url,
@@ -105,7 +111,7 @@ def run_doctor(command: Command, stack: Stack) -> list[dict[str, Any]]:
 
 
 def _refusals(command: Command, workflow_id: str) -> None:
-    """What cannot be is told with its cause and its cure, and with the exit code for that."""
+    """Check that a refusal has its cause, its cure and its exit code."""
     assert "segment 0 is sealed" in command("topic-controller", "split", TOPIC, "0", code=ExitCode.REFUSED)
     assert "is STREAM, and not QUEUE" in command(
         "topic-controller", "subscribe", TOPIC, "bill", "--kind", "QUEUE", code=ExitCode.REFUSED
@@ -117,8 +123,8 @@ def _refusals(command: Command, workflow_id: str) -> None:
     assert f"no workflow {other}" in command("topic-controller", "status", "public/default/other", code=ExitCode.USAGE)
     other = f"no workflow {controller_id('staging', TOPIC)}"
     assert other in command("topic-controller", "delete", TOPIC, "--yes", "--cluster", "staging", code=ExitCode.USAGE)
-    told = command("status", workflow_id, code=ExitCode.USAGE)
-    assert "is not a migration. cure: use pulsar-migrate topic-controller" in told
+    output = command("status", workflow_id, code=ExitCode.USAGE)
+    assert "is not a migration. cure: use pulsar-migrate topic-controller" in output
 
 
 def _json(text: str) -> Any:

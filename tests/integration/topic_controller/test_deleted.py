@@ -1,4 +1,4 @@
-"""What somebody else deletes of a topic that scales is made again, as far as it can be."""
+"""Parts of a scalable topic that another client deletes are made again, as far as that is possible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AGAIN = 8.0
 
 
 def test_a_segment(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """A segment that somebody deleted can be split, and merged with its neighbour; what was made has all places."""
+    """A segment that an operator deleted can be split, and merged with its neighbour; new segments have all cursors."""
     controller = control(f"{SPACE}/lost-segments", segments=2)
     controller.subscribe("bill")
     admin.topics.delete(segment_topic(controller.name, "0000-7fff-0"), force=True)
@@ -42,11 +42,11 @@ def test_the_layout_topic(control: Control, stack: Stack, admin: PulsarAdmin) ->
     controller = control(f"{SPACE}/lost-layout", segments=2)
     controller.subscribe("bill")
     name = layout_topic(controller.name)
-    kept = {policy: admin.topic_policies.get(name, policy) for policy in ("retention", "inactiveTopicPolicies")}
+    policies = {policy: admin.topic_policies.get(name, policy) for policy in ("retention", "inactiveTopicPolicies")}
     admin.topics.delete(name, force=True)
     controller.split(0)
-    assert {policy: admin.topic_policies.get(name, policy) for policy in kept} == kept
-    assert all(kept.values())
+    assert {policy: admin.topic_policies.get(name, policy) for policy in policies} == policies
+    assert all(policies.values())
     assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
     controller.delete()
 
@@ -70,7 +70,7 @@ def test_a_deletion_that_is_refused(control: Control, stack: Stack) -> None:
     again.terminate()
 
 
-def test_a_record_that_somebody_removed(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+def test_a_record_that_was_removed(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """The deletion says so, and how to get it back, where it would leave all that the topic has."""
     controller = control(f"{SPACE}/lost-record", segments=2)
     controller.until(lambda status: status.epoch == 0)
@@ -83,7 +83,7 @@ def test_a_record_that_somebody_removed(control: Control, stack: Stack, admin: P
         assert f"restore {path}" in refusal.message
         store.set(path, node.value, node.version + 1)
     controller.delete(force=True)
-    assert _left(admin, controller.input.topic) == []
+    assert _remaining_topics(admin, controller.input.topic) == []
 
 
 def test_nothing_is_left(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
@@ -108,8 +108,10 @@ def test_nothing_is_left(control: Control, stack: Stack, admin: PulsarAdmin) -> 
                 _receive_all(receive)
         # Longer than pulsar-client waits before it connects again.
         until = time.monotonic() + _AGAIN
-        wait_for("clients to look again", lambda: time.monotonic() > until or _left(admin, topic), 2 * _AGAIN)
-        assert _left(admin, topic) == []
+        wait_for(
+            "clients to look again", lambda: time.monotonic() > until or _remaining_topics(admin, topic), 2 * _AGAIN
+        )
+        assert _remaining_topics(admin, topic) == []
 
 
 def _receive_all(receive: Callable[[int], Message]) -> None:
@@ -117,5 +119,5 @@ def _receive_all(receive: Callable[[int], Message]) -> None:
         receive(30_000)
 
 
-def _left(admin: PulsarAdmin, topic: str) -> list[str]:
+def _remaining_topics(admin: PulsarAdmin, topic: str) -> list[str]:
     return [name for name in admin.topics.names("public/default") if f"/{topic.rpartition('/')[2]}.scalable" in name]

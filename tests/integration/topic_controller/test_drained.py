@@ -1,4 +1,4 @@
-"""What the end of one segment does to consumers of others."""
+"""The end of one segment does not harm consumers of others."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _COME_AGAIN_MS = 3000
 
 
 def _received(consumer: StreamConsumer, count: int) -> list[bytes]:
-    found: list[bytes] = []
+    received: list[bytes] = []
     for _ in range(count):
         consumer.acknowledge(message := consumer.receive(60_000))
-        found.append(message.data())
-    return found
+        received.append(message.data())
+    return received
 
 
 def test_a_drained_segment_disturbs_no_other_one(control: Control, stack: Stack) -> None:
@@ -92,7 +92,7 @@ def test_what_is_left_again_of_a_drained_segment_is_read_again(
     controller.delete()
 
 
-def test_what_nobody_looked_at(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+def test_messages_that_were_not_read_before(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """The first consumer that attaches gets again what was left, before newer messages."""
     controller = control(ALONE, segments=1)
     controller.subscribe("bill")

@@ -23,12 +23,12 @@ from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
 
 STEPS = 24
 RATE = 60
-SETTLES_WITHIN = 240.0
+CONVERGES_WITHIN = 240.0
 # Each example takes a minute or two: it is not made smaller, and one without any kind of step is not worth them.
 EXAMPLES = int(os.environ.get("EXAMPLES", "3"))
 
 steps = st.builds(Step, act=st.sampled_from(Act), many=st.integers(4, 25), seed=st.integers(0, 1 << 16))
-walks = st.lists(steps, min_size=STEPS, max_size=STEPS).filter(lambda walk: {one.act for one in walk} == {*Act})
+walks = st.lists(steps, min_size=STEPS, max_size=STEPS).filter(lambda walk: {step.act for step in walk} == {*Act})
 _numbers = count(1)
 
 
@@ -53,7 +53,7 @@ def test_fifty_consumers(
     record_property: Callable[[str, object], None],
     walk: list[Step],
 ) -> None:
-    """Each segment is one consumer's, in turn; who returns disturbs nobody; nothing is lost or out of order."""
+    """Each segment has one consumer at a time; one that returns disturbs no other; nothing is lost or out of order."""
     controller = control(f"persistent://public/default/crowd-{next(_numbers)}", segments=4)
     controller.subscribe(SHARED, SubscriptionKind.QUEUE)
     controller.subscribe(ORDERED)
@@ -69,7 +69,7 @@ def test_fifty_consumers(
         for step in walk:
             crowd.take(step)
         crowd.gather()
-        traffic.stop(SETTLES_WITHIN)
+        traffic.stop(CONVERGES_WITHIN)
         figures = {
             "messages": traffic.count,
             "received again": traffic.ordered.repeated,

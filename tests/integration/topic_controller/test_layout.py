@@ -28,29 +28,29 @@ SPACE = "persistent://public/default"
 
 
 def segments_of(name: TopicName, layout: SegmentLayout) -> list[TopicName]:
-    """The topics of active segments."""
-    return [segment_topic(name, one.descriptor) for one in layout.active]
+    """Return the topics of active segments."""
+    return [segment_topic(name, segment.descriptor) for segment in layout.active]
 
 
 def test_a_life(control: Control, stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """Each change is in the layout, its subscriptions are on each new segment, and clients see each epoch in order."""
     admin.namespaces.create(LIVES, {"bundles": {"numBundles": 4}})
-    controller = control(f"persistent://{LIVES}/life", segments=2, properties={"owner": "somebody"})
+    controller = control(f"persistent://{LIVES}/life", segments=2, properties={"owner": "team-a"})
     name = controller.name
     controller.subscribe("audit", SubscriptionKind.QUEUE)
     controller.subscribe("bill")
     split = controller.split(1)
-    assert [one.descriptor for one in split.active] == ["0000-7fff-0", "8000-bfff-2", "c000-ffff-3"]
+    assert [segment.descriptor for segment in split.active] == ["0000-7fff-0", "8000-bfff-2", "c000-ffff-3"]
     assert layout_faults(split) == []
     for topic in segments_of(name, split):
         assert {*admin.subscriptions.names(topic)} == {"audit", "bill"}
     assert admin.topics.internal_stats(segment_topic(name, "8000-ffff-1")).state == "Terminated"
     merged = controller.merge(2, 0)
-    assert [one.descriptor for one in merged.active] == ["0000-bfff-4", "c000-ffff-3"]
+    assert [segment.descriptor for segment in merged.active] == ["0000-bfff-4", "c000-ffff-3"]
     assert (controller.layout(), controller.status().epoch, controller.status().changes) == (merged, 2, 2)
-    told = published(stack, name)
-    assert [one.epoch for one in told] == sorted(one.epoch for one in told)
-    assert (told[-1].epoch, told[-1].segments) == (2, merged.segments)
+    layouts = published(stack, name)
+    assert [layout.epoch for layout in layouts] == sorted(layout.epoch for layout in layouts)
+    assert (layouts[-1].epoch, layouts[-1].segments) == (2, merged.segments)
     controller.direct("https://controller:8443")
     assert (published(stack, name)[-1].controller_urls, controller.status().epoch) == (("https://controller:8443",), 3)
     stats = controller.stats()
@@ -65,7 +65,7 @@ def test_a_life(control: Control, stack: Stack, admin: PulsarAdmin, store: CasSt
 
 
 def test_readers_leave_nothing(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """Who reads a segment without a subscription, while it is split, has none on what came of it."""
+    """A reader without a subscription of a segment that is split has no subscription on the new segments."""
     controller = control(f"{SPACE}/readers", segments=1)
     name = controller.name
     controller.subscribe("bill")
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused(control: Control, admin: PulsarAdmin) -> N
 
 @pytest.mark.parametrize("kind", ["ordinary", "partitioned", pytest.param("of Pulsar 5", marks=native_topics)])
 def test_a_name_that_is_taken(control: Control, admin: PulsarAdmin, kind: str) -> None:
-    """A topic of this name that somebody else controls is left alone."""
+    """A topic of this name that another system controls is not changed."""
     name = TopicName.parse(f"{SPACE}/taken-{kind.split(maxsplit=1)[0].lower()}")
     if kind == "ordinary":
         admin.topics.create(name)

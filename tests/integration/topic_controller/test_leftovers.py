@@ -31,7 +31,9 @@ def _send(stack: Stack, topic: TopicName, count: int) -> None:
 def test_a_split_passes_over_topics_of_its_segments_names(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """Topics that have ended or hold messages become no segments, and stay; an empty one becomes one."""
     name = TopicName.parse(SPLIT)
-    ended, filled, empty = (segment_topic(name, one) for one in ("0000-7fff-1", "8000-ffff-4", "0000-7fff-5"))
+    ended, filled, empty = (
+        segment_topic(name, descriptor) for descriptor in ("0000-7fff-1", "8000-ffff-4", "0000-7fff-5")
+    )
     admin.topics.create(ended)
     admin.topics.terminate(ended)
     _send(stack, filled, 10)
@@ -39,7 +41,7 @@ def test_a_split_passes_over_topics_of_its_segments_names(control: Control, stac
     controller = control(SPLIT, segments=1, pruning={"after": "0s", "delete_after": "0s"})
     controller.subscribe("work", SubscriptionKind.QUEUE)
     layout = controller.split(0)
-    assert [one.descriptor for one in layout.active] == ["0000-7fff-5", "8000-ffff-6"]
+    assert [segment.descriptor for segment in layout.active] == ["0000-7fff-5", "8000-ffff-6"]
     with (
         ScalableClient(stack.broker_url) as client,
         client.subscribe(SPLIT, "work") as consumer,

@@ -34,7 +34,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.exhaustive
 
 _SETTINGS = {
-    # Brokers delete what nobody uses within seconds, and make nothing that nobody asked for.
+    # Brokers delete unused topics within seconds, and create none by themselves.
     "brokerDeleteInactiveTopicsFrequencySeconds": "1",
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": "3",
     "allowAutoTopicCreation": "false",
@@ -69,7 +69,7 @@ STRICT: dict[str, Any] = {
 
 @pytest.fixture(scope="module", params=with_sample("4.0"))
 def stack(request: pytest.FixtureRequest, make_stack: MakeStack, toolchain: Toolchain) -> Stack:
-    """Two brokers that delete what nobody uses, and make nothing by themselves."""
+    """Two brokers that delete unused topics, and create none by themselves."""
     return make_stack(SPEC, tools=None if request.param == CHOSEN else with_release(toolchain, request.param))
 
 
@@ -81,7 +81,7 @@ def admin(stack: Stack) -> Generator[PulsarAdmin]:
 
 
 def applied(stack: Stack, name: TopicName, policy: str) -> Any:
-    """What brokers do with a topic, whoever said so."""
+    """Return the policy that brokers apply to a topic, from whichever level."""
     url = f"{stack.admin_urls[0]}/admin/v2/{name.rest_path}/{policy}"
     answer = httpx.get(url, params={"applied": "true"}, follow_redirects=True, timeout=30)
     answer.raise_for_status()
@@ -89,7 +89,7 @@ def applied(stack: Stack, name: TopicName, policy: str) -> Any:
 
 
 def takes_messages(stack: Stack, topic: TopicName) -> bool:
-    """Whether brokers store a message in an ordinary topic."""
+    """Return whether brokers store a message in an ordinary topic."""
     with closing(quiet_client(stack.broker_url)) as client:
         try:
             producer: Any = client.create_producer(str(topic), send_timeout_millis=5000)
@@ -111,7 +111,9 @@ def test_idle_topics_stay(control: Control, stack: Stack, admin: PulsarAdmin) ->
         wait_for("an ordinary topic to go", lambda name=str(idle): name not in admin.topics.names("public/idle"), 90)
         assert Oracle(stack, controller.name, []).faults_at_rest(admin) == []
         names = {*admin.topics.names("public/idle")}
-        segments = [segment_topic(controller.name, one.descriptor) for one in controller.layout().segments.values()]
+        segments = [
+            segment_topic(controller.name, segment.descriptor) for segment in controller.layout().segments.values()
+        ]
         assert {*map(str, segments), str(layout_topic(controller.name))} <= names
         controller.split(segment)
     controller.delete()
@@ -146,8 +148,8 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
     while len(layout.active) < 17:
         # The sixteenth change compacts the layout topic, which has a place of its own from then on.
         layout = controller.split(widest(layout).segment_id)
-    for one in layout.segments.values():
-        name = segment_topic(controller.name, one.descriptor)
+    for topic in layout.segments.values():
+        name = segment_topic(controller.name, topic.descriptor)
         retention: Mapping[str, int] = applied(stack, name, "retention")
         assert dict(retention) == STRICT["retention_policies"]
         assert applied(stack, name, "messageTTL") == STRICT["message_ttl_in_seconds"]
@@ -162,14 +164,14 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
     # Loaded again they begin another ledger, and brokers look how old the backlog of those before is.
     ordinary = TopicName.parse("persistent://public/strict/ordinary")
     admin.topics.create(ordinary)
-    admin.subscriptions.create(ordinary, "nobody")
+    admin.subscriptions.create(ordinary, "unused")
     assert takes_messages(stack, ordinary)
-    for one in (ordinary, published):
-        admin.topics.unload(one)
-        wait_for("it to be loaded", lambda one=one: admin.topics.stats(one).storage_size, 60)
+    for topic in (ordinary, published):
+        admin.topics.unload(topic)
+        wait_for("it to be loaded", lambda topic=topic: admin.topics.stats(topic).storage_size, 60)
     wait_for("an ordinary topic to take no more", lambda: not takes_messages(stack, ordinary), 60)
     layout = controller.split(widest(layout).segment_id)
-    layout = controller.merge(*(one.segment_id for one in layout.active[:2]))
+    layout = controller.merge(*(segment.segment_id for segment in layout.active[:2]))
     with ScalableClient(stack.broker_url) as client:
         watchers = [client.create_producer(controller.input.topic) for _ in range(3)]
         assert [watcher.is_closed for watcher in watchers] == [False] * 3
@@ -180,7 +182,7 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
 def test_namespaces_that_are_refused(control: Control, admin: PulsarAdmin, store: CasStore) -> None:
     """A topic is refused, with the cure, where the layout or ends of segments would not reach all.
 
-    And where nobody knows what is there, unless it is accepted.
+    It also fails where the census knows nothing of a path, unless the operator accepts it.
     """
     urls = admin.clusters.get(CLUSTER)
     admin.clusters.create("elsewhere", urls)
@@ -198,7 +200,7 @@ def test_namespaces_that_are_refused(control: Control, admin: PulsarAdmin, store
         assert namespace in refused
         assert "[UNKNOWN_FEATURE] unknown path /from-the-future" in refused
         assert admin.topics.names(namespace) == []
-    topic = "persistent://public/default/beside-the-future"
+    topic = "persistent://public/default/with-unknown-path"
     accepting = control(topic, accept=["path:/from-the-future"], segments=1)
     # Its answer says that the topic is there.
     accepting.stats()

@@ -45,7 +45,7 @@ class Lives:
 
 @contextmanager
 def under_traffic(lives: Lives, stack: Stack, admin: PulsarAdmin) -> Generator[Traffic]:
-    """Messages from the entry of the context to its end, where nothing may be wrong."""
+    """Send messages during the context; check at its end that nothing is wrong."""
     with ExitStack() as opened:
         registrar = opened.enter_context(Registrar(lambda: lives.newest))
         oracle = opened.enter_context(Oracle(stack, lives.newest.name, (SHARED, ORDERED)))
@@ -59,10 +59,10 @@ def under_traffic(lives: Lives, stack: Stack, admin: PulsarAdmin) -> Generator[T
 
 
 def notes_of(store: CasStore, controller: Controller) -> dict[str, Node]:
-    """What the metadata store has of each session."""
+    """Return the notes of all sessions in the metadata store."""
     base = f"{record_path(controller.name)}/subscriptions/{ORDERED}/consumers"
-    found = {name: store.get(f"{base}/{name}") for name in store.children(base)}
-    return {name: node for name, node in found.items() if node is not None}
+    notes = {name: store.get(f"{base}/{name}") for name in store.children(base)}
+    return {name: node for name, node in notes.items() if node is not None}
 
 
 def at_rest(controller: Controller, store: CasStore, expected: dict[str, tuple[int, ...]]) -> None:
@@ -83,7 +83,7 @@ def test_on_oxia(control: Control, stack: Stack, admin: PulsarAdmin, store: CasS
     with under_traffic(lives, stack, admin) as traffic:
         at_rest(first, store, {"c0": (0,), "c1": (1,)})
         split = first.split(0)
-        assert ([one.segment_id for one in split.active], layout_faults(split)) == ([2, 3, 1], [])
+        assert ([segment.segment_id for segment in split.active], layout_faults(split)) == ([2, 3, 1], [])
         at_rest(first, store, {"c0": (2, 1), "c1": (3,)})
 
         before = notes_of(store, first)
@@ -91,12 +91,12 @@ def test_on_oxia(control: Control, stack: Stack, admin: PulsarAdmin, store: CasS
         first.until(lambda status: f"{ORDERED}/c0" in status.away)
         traffic.join("c0")
         first.until(lambda status: not status.away)
-        # Also their versions: nobody's note was written again.
+        # Also their versions: no note was written again.
         assert notes_of(store, first) == before
         at_rest(first, store, {"c0": (2, 1), "c1": (3,)})
 
         merged = first.merge(3, 1)
-        assert ([one.segment_id for one in merged.active], layout_faults(merged)) == ([2, 4], [])
+        assert ([segment.segment_id for segment in merged.active], layout_faults(merged)) == ([2, 4], [])
         at_rest(first, store, {"c0": (2,), "c1": (4,)})
         traffic.wait_for_more(SOME)
 

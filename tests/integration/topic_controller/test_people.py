@@ -1,4 +1,4 @@
-"""What people do to a controller, its topic and its records."""
+"""Actions of people on a controller, its topic and its records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPACE = "persistent://public/default"
 
 @contextmanager
 def clients(stack: Stack, controller: Controller) -> Generator[tuple[ScalableProducer, StreamConsumer]]:
-    """A producer, and the consumer `one` of the ordered subscription `bill`."""
+    """Open a producer, and the consumer `one` of the ordered subscription `bill`."""
     topic = controller.input.topic
     with (
         Registrar(lambda: controller) as registrar,
@@ -44,7 +44,7 @@ def clients(stack: Stack, controller: Controller) -> Generator[tuple[ScalablePro
 
 
 def test_limits_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """What a limit forbids is refused, and changes nothing: other changes continue, and nothing is left of it."""
+    """A change that a limit forbids is refused and leaves nothing; other changes continue."""
     admin.namespaces.create("public/limited", {"bundles": {"numBundles": 4}})
     controller = control("persistent://public/limited/orders", segments=2)
     controller.subscribe("bill")
@@ -57,10 +57,10 @@ def test_limits_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmi
     assert (controller.layout().segments, controller.layout().epoch) == (layout.segments, layout.epoch)
     admin.namespaces.set_policy("public/limited", ("max_topics_per_namespace",), 100)
     # Ids of a change that was given up come no more.
-    assert [one.descriptor for one in controller.merge(0, 1).active] == ["0000-ffff-4"]
+    assert [segment.descriptor for segment in controller.merge(0, 1).active] == ["0000-ffff-4"]
     # A consumer has made a place of it on one segment by itself.
     layout = controller.split(4)
-    mine, other = (segment_topic(controller.name, one.descriptor) for one in layout.active)
+    mine, other = (segment_topic(controller.name, segment.descriptor) for segment in layout.active)
     admin.subscriptions.create(mine, "audit")
     admin.namespaces.set_policy("public/limited", ("max_subscriptions_per_topic",), 1)
     request = SubscriptionRequest(name="audit", kind=SubscriptionKind.QUEUE)
@@ -81,15 +81,15 @@ def test_a_workflow_that_is_reset(control: Control, stack: Stack, admin: PulsarA
         producer.send(b"before", partition_key="k")
         controller.split(0)
         controller.reset("topic_controller_prepare", updates=False)
-        producer.send(b"behind", partition_key="k")
+        producer.send(b"after", partition_key="k")
         received: list[bytes] = []
-        while b"behind" not in received:
+        while b"after" not in received:
             message = consumer.receive(60_000)
             consumer.acknowledge(message)
             received.append(message.data())
         # The first one may come again as its segment ends.
-        assert list(dict.fromkeys(received)) == [b"before", b"behind"]
-        assert [one.segment_id for one in controller.layout().active] == [1, 2]
+        assert list(dict.fromkeys(received)) == [b"before", b"after"]
+        assert [segment.segment_id for segment in controller.layout().active] == [1, 2]
         controller.split(2)
     assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
     controller.terminate()
@@ -114,7 +114,7 @@ def test_a_reset_to_before_a_session_began(control: Control, stack: Stack) -> No
 
 
 def test_a_reset_that_sends_updates_again(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """What was done, or refused, long ago is not done now: it would take what came since."""
+    """A change that was done or refused long ago is not done now: it would undo later changes."""
     controller = control(f"{SPACE}/reset-again", segments=1)
     controller.subscribe("audit", SubscriptionKind.QUEUE)
     controller.unsubscribe("audit")
@@ -130,7 +130,7 @@ def test_a_reset_that_sends_updates_again(control: Control, stack: Stack, admin:
     controller.terminate()
 
 
-def test_a_reset_behind_a_pruning(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+def test_a_reset_after_a_pruning(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """A split that Temporal sends again, and whose old segment is gone by now, is found done, and holds up nothing."""
     controller = control(f"{SPACE}/reset-pruned", segments=1)
     controller.subscribe("bill")
@@ -138,7 +138,7 @@ def test_a_reset_behind_a_pruning(control: Control, stack: Stack, admin: PulsarA
     assert controller.prune().removed == (0,)
     controller.reset("topic_controller_prepare", updates=True)
     controller.until(lambda status: status.epoch == 2 and not status.doing)
-    assert [one.segment_id for one in controller.split(1).active] == [3, 4, 2]
+    assert [segment.segment_id for segment in controller.split(1).active] == [3, 4, 2]
     assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
     controller.terminate()
 
@@ -174,10 +174,10 @@ def test_a_record_that_is_lost(control: Control, store: CasStore, admin: PulsarA
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_an_older_record_that_is_put_back(
+def test_an_older_record_that_is_restored(
     control: Control, stack: Stack, store: CasStore, admin: PulsarAdmin, *, compacted: bool
 ) -> None:
-    """Another run does not lead by it, since clients never go back; with the newest it does, whatever else is told."""
+    """Another run does not lead by it, since clients never go back; with the newest record it does."""
     controller = control(f"{SPACE}/old-record-{compacted}", segments=1)
     controller.subscribe("bill")
     path, records = record_path(controller.name), list[bytes]()
@@ -223,7 +223,7 @@ def _put(store: CasStore, path: str, value: bytes) -> None:
 
 
 def test_a_subscription_that_is_deleted_under_its_consumer(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """Its consumer gives its segments back, and does not make the places anew; it goes on once there is one again."""
+    """Its consumer releases its segments and does not create the cursors again; it continues once they exist again."""
     controller = control(f"{SPACE}/unsubscribed", segments=1)
     controller.subscribe("bill")
     controller.set_grace(timedelta(minutes=5))
@@ -238,9 +238,9 @@ def test_a_subscription_that_is_deleted_under_its_consumer(control: Control, sta
         assert "bill" not in admin.topics.stats(segment).subscriptions
         producer.send(b"between", partition_key="k")
         controller.subscribe("bill")
-        producer.send(b"behind", partition_key="k")
+        producer.send(b"after", partition_key="k")
         wait_until_equal("its session", lambda: controller.assignments("bill"), {"one": (0,)}, 60)
-        found = [consumer.receive(30_000)]
-        while found[-1].data() != b"behind":
-            found.append(consumer.receive(30_000))
+        received = [consumer.receive(30_000)]
+        while received[-1].data() != b"after":
+            received.append(consumer.receive(30_000))
     controller.delete(force=True)

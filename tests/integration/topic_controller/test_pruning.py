@@ -1,4 +1,4 @@
-"""Sealed segments that are consumed leave the layout and go, on real brokers; what somebody may read stays."""
+"""Consumed sealed segments leave the layout and are deleted, on real brokers; what a client may still read stays."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def consume(stack: Stack, admin: PulsarAdmin, topic: TopicName, subscription: st
     pulsar-client breaks it where a broker tells that a sealed segment is at its end.
     """
 
-    def left() -> int:
+    def remaining() -> int:
         return admin.topics.stats(topic).subscriptions[subscription].msg_backlog
 
-    wanted, taken = left() - count, set[bytes]()
+    wanted, taken = remaining() - count, set[bytes]()
     with closing(quiet_client(stack.broker_url)) as client:
         consumer: Any = client.subscribe(str(topic), subscription, consumer_type=pulsar.ConsumerType.Shared)
 
@@ -53,13 +53,13 @@ def consume(stack: Stack, admin: PulsarAdmin, topic: TopicName, subscription: st
                     taken.add(message.data())
                 if message.data() in taken:
                     consumer.acknowledge(message)
-            return left() == wanted
+            return remaining() == wanted
 
         wait_for("the messages to be consumed", is_consumed, 30)
 
 
 def exists(admin: PulsarAdmin, topic: TopicName) -> bool:
-    """Whether a broker has a topic."""
+    """Return whether a broker has a topic."""
     try:
         admin.topics.internal_stats(topic)
     except AdminNotFound:
@@ -68,7 +68,7 @@ def exists(admin: PulsarAdmin, topic: TopicName) -> bool:
 
 
 def test_what_is_consumed_goes(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """A segment goes when both kinds of subscription have all of it, by itself, and its topic behind it."""
+    """A segment goes when both kinds of subscription have all of it, by itself, and its topic is deleted afterwards."""
     controller = control(f"{SPACE}/goes", pruning={"after": "0s", "delete_after": None})
     name = controller.name
     old = segment_topic(name, "0000-ffff-0")
@@ -85,7 +85,7 @@ def test_what_is_consumed_goes(control: Control, stack: Stack, admin: PulsarAdmi
     layout = controller.layout()
     assert (layout_faults(layout), [*layout.segments], layout.epoch) == ([], [1, 2], 2)
     assert (published(stack, name)[-1].epoch, [*published(stack, name)[-1].segments]) == (2, [1, 2])
-    # Whoever has the layout of before is told that the segment is ended, and stores nothing there.
+    # A client with the previous layout sees a terminated segment, and stores nothing there.
     with closing(quiet_client(stack.broker_url)) as client, pytest.raises(Exception, match="TopicTerminated"):
         client.create_producer(str(old))
     controller.set_pruning(after="0s", delete_after="0s")
@@ -96,10 +96,12 @@ def test_what_is_consumed_goes(control: Control, stack: Stack, admin: PulsarAdmi
 
 
 def test_what_retention_keeps_stays(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """What readers may read by retention stays, and so does what nobody has subscribed to, unless it is forced."""
+    """Messages that retention keeps stay, and so does a segment without subscriptions, unless pruning is forced."""
     admin.namespaces.create("public/kept")
     controller = control("persistent://public/kept/orders", segments=2, pruning=None)
-    topics = [segment_topic(controller.name, one) for one in controller.until(lambda status: status.epoch == 0).active]
+    topics = [
+        segment_topic(controller.name, segment) for segment in controller.until(lambda status: status.epoch == 0).active
+    ]
     for topic in topics:
         produce(stack, topic, 2)
     controller.split(0)

@@ -98,22 +98,22 @@ class Page:
             self.run(line)
 
     def backlogs(self, lines: list[str]) -> list[int]:
-        """What commands of step 3 say of backlogs: one for all of it, or one for each of a broker's segments."""
+        """Return the backlogs that step 3 prints: one in total, or one for each of a broker's segments."""
         if len(lines) == 1:
-            return [int(found) for found in re.findall(r"backlog of \w+: (\d+) messages", self.run(lines[0]))]
+            return [int(count) for count in re.findall(r"backlog of \w+: (\d+) messages", self.run(lines[0]))]
         segments, backlog = lines
         layout = SegmentLayout.parse(self.run(segments).encode())
         asked = [_DESCRIPTOR.sub(f"/{segment.descriptor}/", backlog) for segment in layout.segments.values()]
-        return [int(self.run(one.replace(ORDERED, name))) for one in asked for name in (ORDERED, SHARED)]
+        return [int(self.run(line.replace(ORDERED, name))) for line in asked for name in (ORDERED, SHARED)]
 
 
 def _steps(block: str) -> Iterator[tuple[int, list[str]]]:
     step, lines = 0, list[str]()
     for line in block.replace("\\\n", " ").splitlines():
-        if found := _STEP.search(line):
+        if match := _STEP.search(line):
             if lines:
                 yield step, lines
-            step, lines = int(found[1]), []
+            step, lines = int(match[1]), []
         lines.append(line)
     yield step, lines
 
@@ -136,7 +136,7 @@ class Clients:
         self.sendings = [Sending(self._produce(topic), 0.01, name) for name in ("one", "two")]
 
     def open(self, topic: str, subscription: str) -> None:
-        """Two consumers, beside those of other topics."""
+        """Open two consumers, in addition to those of other topics."""
         opened = self._consumers[topic, subscription] = ExitStack()
         for name in ("a", "b"):
             subscribe = self._client.subscribe_stream if subscription == ORDERED else self._client.subscribe
@@ -148,13 +148,13 @@ class Clients:
         self._consumers.pop((topic, subscription)).close()
 
     def move_producers(self, topic: str) -> None:
-        """One after the other, while the rest continues."""
+        """Move one producer after the other, while the rest continues."""
         for sending in self.sendings:
             sending.move(lambda: self._produce(topic))
 
     def wait_for_more(self) -> None:
         """Wait until each subscription got some more messages."""
-        enough = {name: found.distinct + SOME for name, found in self.received.items()}
+        enough = {name: received.distinct + SOME for name, received in self.received.items()}
         wait_for("more", lambda: all(self.received[name].distinct >= count for name, count in enough.items()), LIMIT)
 
     def leave(self, topic: str) -> None:
@@ -196,12 +196,12 @@ def client(environment: Environment, stack: Stack, tmp_path: Path) -> Generator[
 
 
 def is_empty(store: CasStore, name: TopicName) -> bool:
-    """Whether a report of load has made a record again, which is without a value."""
+    """Return whether the record has no value, since a report of load created it again."""
     return read_scalable(store, name).state is RecordState.EMPTY
 
 
 def move(page: Page, question: list[str], clients: Clients, old: str, new: str) -> None:
-    """Go over to another topic: steps 2 to 4."""
+    """Move to another topic: steps 2 to 4."""
     clients.open(new, SHARED)
     clients.move_producers(new)
     wait_for("an empty topic", lambda: not any(page.backlogs(question)), LIMIT)
@@ -222,7 +222,7 @@ def test_there_and_back(
     control: Control,
     client: ScalableClient,
 ) -> None:
-    """All messages arrive on the other side, in order per key, in both directions, while producers continue."""
+    """Messages arrive on the other side, in order per key, in both directions, while producers continue."""
     admin.tenants.create("shop", Tenant(allowed_clusters=(stack.state.spec.cluster,)))
     admin.namespaces.create("shop/live")
     page = Page(environment, stack)
@@ -251,12 +251,12 @@ def test_there_and_back(
     clients.leave(OURS)
     page.run_all(page.there[5])
     figures = {"messages": sum(sending.count for sending in clients.sendings)}
-    figures |= {f"{name} again": found.repeated for name, found in clients.received.items()}
+    figures |= {f"{name} again": received.repeated for name, received in clients.received.items()}
     print(figures)
 
 
 def test_a_record_that_is_empty(control: Control, stack: Stack, store: CasStore) -> None:
-    """What a report of load leaves behind a deletion is refused with its own cure, and the cure helps."""
+    """An empty record, which a report of load leaves after a deletion, is refused with a cure that helps."""
     controller = control("persistent://public/default/left-over")
     controller.until(lambda status: status.epoch == 0)
     store.create(controller.name.scalable_path, b"")
@@ -268,16 +268,16 @@ def test_a_record_that_is_empty(control: Control, stack: Stack, store: CasStore)
 
 
 def opened(environment: Environment, control: Control, stack: Stack, topic: str) -> Controller | None:
-    """A controller that has opened a topic; None where a report of load came behind the deletion, which is cured."""
+    """Open a topic; return None where a report of load came after the deletion, after applying the cure."""
     controller = control(topic)
 
-    def settled() -> str:
-        found = environment.operator.wait(controller.handle.describe(), LIMIT)
-        if found.status is not WorkflowExecutionStatus.RUNNING:
+    def outcome() -> str:
+        description = environment.operator.wait(controller.handle.describe(), LIMIT)
+        if description.status is not WorkflowExecutionStatus.RUNNING:
             return "failed"
         return "open" if controller.status().epoch >= 0 else ""
 
-    if wait_for("it opens, or fails", settled, LIMIT) == "open":
+    if wait_for("it opens, or fails", outcome, LIMIT) == "open":
         return controller
     assert "operation clear_empty" in controller.failure().message
     carried_out(stack, Operation.CLEAR_EMPTY, f"{topic.removeprefix('persistent://')[:-1]}*")
@@ -286,8 +286,8 @@ def opened(environment: Environment, control: Control, stack: Stack, topic: str)
 
 @pytest.mark.exhaustive
 def test_a_broker_that_takes_over(environment: Environment, stack: Stack, admin: PulsarAdmin, control: Control) -> None:
-    """Where a broker writes a record of its own under us, nothing is changed until it is gone; messages flow."""
-    with flowing(environment.operator, stack, "taken-over") as (controller, traffic), ThreadPoolExecutor(1) as beside:
+    """While a broker's own record replaces ours, nothing is changed until it is gone; messages flow."""
+    with flowing(environment.operator, stack, "taken-over") as (controller, traffic), ThreadPoolExecutor(1) as executor:
         before = controller.layout()
         admin.scalable_topics.create(controller.name, 2)
         for update, request in (
@@ -303,7 +303,7 @@ def test_a_broker_that_takes_over(environment: Environment, stack: Stack, admin:
                 FailureKind.CONFLICT,
                 True,
             ), update
-        joined = beside.submit(traffic.join, "c2")
+        joined = executor.submit(traffic.join, "c2")
         controller.until(lambda status: status.consumers == {BILL: 3})
         traffic.wait_for_more(SOME)
         assert controller.assignments(BILL) == {"c0": (0,), "c1": (1,), "c2": ()}

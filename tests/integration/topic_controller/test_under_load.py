@@ -35,7 +35,7 @@ NAMESPACE = "public/loaded"
 OPERATIONS = 100
 RATE = 500
 MAX_SEGMENTS = 8
-SETTLES_WITHIN = 300.0
+CONVERGES_WITHIN = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def admin(stack: Stack) -> Generator[PulsarAdmin]:
 
 
 def make_namespace(admin: PulsarAdmin, *, deduplication: bool) -> str:
-    """A namespace that keeps all messages, so that what is stored twice can be seen."""
+    """Create a namespace that keeps all messages, so that duplicates can be seen."""
     name = f"{NAMESPACE}-{deduplication}"
     try:
         admin.namespaces.create(name, {"bundles": {"numBundles": 4}})
@@ -59,11 +59,11 @@ def make_namespace(admin: PulsarAdmin, *, deduplication: bool) -> str:
 
 
 def change(controller: Controller, layout: SegmentLayout, dice: random.Random) -> SegmentLayout:
-    """A random split or merge."""
+    """Split or merge at random."""
     active = layout.active
     if len(active) > 1 and (len(active) >= MAX_SEGMENTS or dice.random() < 0.5):
-        one, other = dice.choice(list(pairwise(active)))
-        return controller.merge(one.segment_id, other.segment_id)
+        first, second = dice.choice(list(pairwise(active)))
+        return controller.merge(first.segment_id, second.segment_id)
     return controller.split(dice.choice(active).segment_id)
 
 
@@ -97,10 +97,10 @@ def test_random_changes(
             time.sleep(dice.random())
         lasted = time.monotonic() - begun
         sent = traffic.count
-        traffic.stop(SETTLES_WITHIN)
+        traffic.stop(CONVERGES_WITHIN)
         # What has not come then is one of the faults.
         with suppress(AssertionError):
-            wait_for("all to be read", lambda: not traffic.missing(stored.received), SETTLES_WITHIN)
+            wait_for("all to be read", lambda: not traffic.missing(stored.received), CONVERGES_WITHIN)
         stored.stop()
     figures = {
         "operations": OPERATIONS,

@@ -1,1 +1,1 @@
-"""What tests of the gateway share."""
+"""Helpers of the gateway's tests."""

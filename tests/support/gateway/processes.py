@@ -52,9 +52,9 @@ class GatewayProcess:
         except BaseException:
             self.kill()
             raise
-        found = _READY.match(line)
-        assert found, line
-        self.url = found[1]
+        ready = _READY.match(line)
+        assert ready, line
+        self.url = ready[1]
         return self
 
     def __exit__(
@@ -64,7 +64,7 @@ class GatewayProcess:
 
     @property
     def story(self) -> str:
-        """What it told last."""
+        """Return the last lines of its log."""
         return "\n".join(processes.tail(self.log, 100))
 
     def ask_to_stop(self) -> None:

@@ -1,1 +1,1 @@
-"""What tests of the controller of scalable topics share."""
+"""Helpers of tests of the controller of scalable topics."""

@@ -12,11 +12,11 @@ from pulsar_devstack.servers.stack import Stack
 
 
 def drop_connections(stack: Stack, dice: random.Random) -> int:
-    """Break about half of the connections to brokers, whoever in this process has them; how many."""
+    """Break about half of the connections of this process to brokers; return how many."""
     ports = {int(server.address.rpartition(":")[2]) for server in stack if server.kind == "broker"}
     dropped = 0
     for entry in sorted(Path("/proc/self/fd").iterdir()):
-        # Others open and close files meanwhile.
+        # Other threads open and close files at the same time.
         with suppress(OSError):
             if not str(entry.readlink()).startswith("socket:"):
                 continue

@@ -40,7 +40,7 @@ _LOOK_EVERY = 0.3
 
 
 class Act(StrEnum):
-    """What happens: to consumers, to their connections, or to segments."""
+    """Events: of consumers, of their connections, or of segments."""
 
     JOIN = "join"
     SPLIT = "split"
@@ -52,7 +52,7 @@ class Act(StrEnum):
     LAPSE = "lapse"
 
 
-_DISTURBS_NOBODY = (Act.DIE, Act.RETURN, Act.DROP)
+_DISTURBS_NO_OTHER = (Act.DIE, Act.RETURN, Act.DROP)
 
 
 class Step(NamedTuple):
@@ -84,8 +84,8 @@ class ConsumerFleet(BackgroundThread):
         away: those that died, and have their session still.
         most: how many sessions there were at once.
         dropped: how many connections were.
-        looks: at what consumers were told.
-        undisturbed: steps behind which nobody may have been told anything.
+        looks: checks of the assignments that consumers received.
+        undisturbed: steps after which no consumer may have received a new assignment.
         found: what was wrong at some moment.
     """
 
@@ -105,13 +105,13 @@ class ConsumerFleet(BackgroundThread):
         controller.set_grace(_LONG)
 
     def work(self) -> None:
-        """No segment is two consumers' at any moment."""
+        """Check all the time that no segment has two consumers."""
         for _ in self.ticks():
             self.found += shared(self._controller.assignments(ORDERED))
             self.looks += 1
 
     def take(self, step: Step) -> None:
-        """Let a step happen, and see that all is as it must be behind it."""
+        """Execute a step, and wait until everything is as it must be after it."""
         dice = random.Random(step.seed)
         still, before = self._still, self._notes()
         match step.act:
@@ -135,8 +135,8 @@ class ConsumerFleet(BackgroundThread):
                 self._change(step.act, dice)
         self.most = max(self.most, len(self.here | self.away))
         self.check()
-        if still and step.act in _DISTURBS_NOBODY:
-            # Also their versions: nobody's note was written again.
+        if still and step.act in _DISTURBS_NO_OTHER:
+            # Also their versions: no note was written again.
             assert self._notes() == before, step
             self.undisturbed[step.act] += 1
 
@@ -155,7 +155,7 @@ class ConsumerFleet(BackgroundThread):
         assert self.found == []
 
     def gather(self) -> None:
-        """Have all come back, and at least one be there."""
+        """Bring all consumers back, at least one."""
         self._join({*self.away} if self.here | self.away else {"c0"})
         self.check()
 
@@ -190,58 +190,58 @@ class ConsumerFleet(BackgroundThread):
         active = self._controller.layout().active
         merges = len(active) > 1 and (act is Act.MERGE or len(active) >= _MOST_SEGMENTS)
         if merges:
-            one, other = dice.choice(list(pairwise(active)))
-            self._controller.merge(one.segment_id, other.segment_id)
+            first, second = dice.choice(list(pairwise(active)))
+            self._controller.merge(first.segment_id, second.segment_id)
         else:
             self._controller.split(dice.choice(active).segment_id)
 
     # What must hold -------------------------------------------------------------------------------------------------
 
     def _notes(self) -> dict[str, Node]:
-        found = {name: self._store.get(f"{self._base}/{name}") for name in self._store.children(self._base)}
-        return {name: node for name, node in found.items() if node is not None}
+        notes = {name: self._store.get(f"{self._base}/{name}") for name in self._store.children(self._base)}
+        return {name: node for name, node in notes.items() if node is not None}
 
     def _faults(self) -> list[str]:
-        """What is not as it must be now; the next kind is looked at when there is nothing of the one before."""
-        layout, told = self._controller.layout(), self._controller.assignments(ORDERED)
-        self._still = not any(layout.segments[number].sealed for ids in told.values() for number in ids)
+        """Return the faults of now, of one kind: the next kind is checked when the previous ones have no faults."""
+        layout, assigned = self._controller.layout(), self._controller.assignments(ORDERED)
+        self._still = not any(layout.segments[number].sealed for ids in assigned.values() for number in ids)
         return (
-            assignment_faults(layout, told, self.here, self.away)
-            or self._faults_of_sessions(told)
-            or self._faults_of_consumers(told)
-            or self._faults_at_brokers(layout, told)
+            assignment_faults(layout, assigned, self.here, self.away)
+            or self._faults_of_sessions(assigned)
+            or self._faults_of_consumers(assigned)
+            or self._faults_at_brokers(layout, assigned)
         )
 
-    def _faults_of_sessions(self, told: AssignedIds) -> list[str]:
+    def _faults_of_sessions(self, assigned: AssignedIds) -> list[str]:
         noted = {name: tuple(json.loads(node.value)["segments"]) for name, node in self._notes().items()}
-        away = {one.partition("/")[2] for one in self._controller.status().away}
-        return differences("the metadata store has", noted, told) + [
+        away = {consumer.partition("/")[2] for consumer in self._controller.status().away}
+        return differences("the metadata store has", noted, assigned) + [
             f"{name} is {'missed' if name in away else 'not missed'}" for name in sorted(away ^ self.away)
         ]
 
-    def _faults_of_consumers(self, told: AssignedIds) -> list[str]:
-        found: list[str] = []
+    def _faults_of_consumers(self, assigned: AssignedIds) -> list[str]:
+        faults: list[str] = []
         has: AssignedIds = {}
         for name in self.here:
             assignment = self._traffic.streams[name].assignment
             has[name] = tuple(segment.id for segment in assignment.segments)
             if assignment.epoch < self._epochs.get(name, -1):
-                found.append(f"{name} went from epoch {self._epochs[name]} back to {assignment.epoch}")
+                faults.append(f"{name} went from epoch {self._epochs[name]} back to {assignment.epoch}")
             self._epochs[name] = assignment.epoch
-        return found + differences("consumers have", has, {name: told[name] for name in self.here})
+        return faults + differences("consumers have", has, {name: assigned[name] for name in self.here})
 
-    def _faults_at_brokers(self, layout: SegmentLayout, told: AssignedIds) -> list[str]:
-        topic, found = self._controller.name, list[str]()
+    def _faults_at_brokers(self, layout: SegmentLayout, assigned: AssignedIds) -> list[str]:
+        topic, faults = self._controller.name, list[str]()
         for segment in layout.segments.values():
             attached = self._clients(segment_topic(topic, segment.descriptor), ORDERED) if segment.active else []
-            expected = [name for name in self.here if segment.active and segment.segment_id in told[name]]
+            expected = [name for name in self.here if segment.active and segment.segment_id in assigned[name]]
             if attached != expected:
-                found.append(f"consumers of {segment.descriptor} are {attached}, and must be {expected}")
+                faults.append(f"consumers of {segment.descriptor} are {attached}, and must be {expected}")
         prefix = f"{ORDERED}/"
         readers = {
             client.removeprefix(prefix) for client in self._clients(layout_topic(topic)) if client.startswith(prefix)
         }
-        return found + [
+        return faults + [
             f"{name} is {'connected' if name in readers else 'not connected'}" for name in sorted(readers ^ self.here)
         ]
 
@@ -251,7 +251,7 @@ class ConsumerFleet(BackgroundThread):
         except AdminNotFound:
             return []
         chosen = there.values() if subscription is None else [there[subscription]] if subscription in there else []
-        return [client.consumer_name for one in chosen for client in one.consumers]
+        return [client.consumer_name for stats in chosen for client in stats.consumers]
 
 
 def _some(names: Iterable[str], many: int, dice: random.Random) -> list[str]:

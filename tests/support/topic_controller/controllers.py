@@ -85,13 +85,13 @@ class Controller:
         return self._operator.wait(start, LIMIT)
 
     def split(self, segment: int) -> SegmentLayout:
-        """Split a segment; the layout behind it."""
+        """Split a segment; return the layout after it."""
         self._update("split", SplitRequest(segment=segment), LayoutChange)
         return self.layout()
 
-    def merge(self, one: int, other: int) -> SegmentLayout:
-        """Merge two segments; the layout behind it."""
-        self._update("merge", MergeRequest(segments=(one, other)), LayoutChange)
+    def merge(self, first: int, second: int) -> SegmentLayout:
+        """Merge two segments; return the layout after it."""
+        self._update("merge", MergeRequest(segments=(first, second)), LayoutChange)
         return self.layout()
 
     def subscribe(
@@ -109,7 +109,7 @@ class Controller:
         self._update("delete_subscription", Unsubscription(name=name), type(None))
 
     def direct(self, *urls: str) -> None:
-        """Tell clients the addresses of the controller."""
+        """Set the addresses of the controller that clients get."""
         self._update("set_controller_urls", ControllerUrls(urls=urls), type(None))
 
     def register(self, subscription: str, consumer: str, instance: str = "only") -> ConsumerAssignment:
@@ -144,7 +144,7 @@ class Controller:
     def reset(self, activity: str, *, updates: bool, incomplete: bool = False) -> None:
         """Reset its workflow to before it first began an activity, or during it; updates since come again, or not.
 
-        Returns when the run leads that the workflow begins behind a reset.
+        Returns when the run that follows the reset leads.
         """
         reset = self._operator.reset(self.handle, activity, updates=updates, incomplete=incomplete)
         self.handle = self._operator.client.get_workflow_handle(self.handle.id, result_type=str)
@@ -152,7 +152,7 @@ class Controller:
         def follows() -> bool:
             return self._operator.wait(self.handle.describe(), _ANSWER_LIMIT).run_id != reset
 
-        wait_for("the run behind a reset", follows, LIMIT)
+        wait_for("the run after a reset", follows, LIMIT)
         self.until(lambda status: status.epoch >= 0 and not status.doing)
 
     def terminate(self) -> None:
@@ -161,14 +161,14 @@ class Controller:
             self._operator.wait(self.handle.terminate(), _ANSWER_LIMIT)
 
     def is_idle(self) -> bool:
-        """Whether the topic is open and nothing is done with it; False also where nobody answers."""
+        """Return whether the topic is open and no change is under way; False also where no worker answers."""
         with suppress(TemporalError, TimeoutError):
             status = self.status()
             return status.epoch >= 0 and not status.doing
         return False
 
     def stats(self) -> TopicReport:
-        """Statistics."""
+        """Return statistics of the topic."""
         return self._update("stats", None, TopicReport)
 
     def delete(self, *, force: bool = False) -> str:
@@ -202,21 +202,21 @@ class Controller:
         return status
 
     def status(self) -> ControllerStatus:
-        """The answer of the query `status`."""
-        found = self._operator.wait(self.handle.query("status"), LIMIT)
-        return ControllerStatus.model_validate(found)
+        """Return the answer of the query `status`."""
+        answer = self._operator.wait(self.handle.query("status"), LIMIT)
+        return ControllerStatus.model_validate(answer)
 
     def layout(self) -> SegmentLayout:
-        """The answer of the query `layout`."""
+        """Return the answer of the query `layout`."""
         return SegmentLayout.model_validate(self._operator.wait(self.handle.query("layout"), LIMIT))
 
     def assignments(self, subscription: str) -> dict[str, tuple[int, ...]]:
-        """The answer of the query `assignments`."""
-        found = self._operator.wait(self.handle.query("assignments", subscription), LIMIT)
-        return TypeAdapter(dict[str, tuple[int, ...]]).validate_python(found)
+        """Return the answer of the query `assignments`."""
+        answer = self._operator.wait(self.handle.query("assignments", subscription), LIMIT)
+        return TypeAdapter(dict[str, tuple[int, ...]]).validate_python(answer)
 
     def failure(self) -> ApplicationError:
-        """Why the workflow failed, as it has to."""
+        """Return the error with which the workflow failed, as it must."""
         with pytest.raises(WorkflowFailureError) as failed:
             self._operator.wait(self.handle.result(), LIMIT)
         cause = failed.value.cause
@@ -233,5 +233,5 @@ class Controller:
 
     def _update(self, name: str, request: BaseModel | None, answer: type[ResultT]) -> ResultT:
         args = [] if request is None else [request]
-        found = self._operator.wait(self.handle.execute_update(name, args=args), LIMIT)
-        return TypeAdapter(answer).validate_python(found)
+        result = self._operator.wait(self.handle.execute_update(name, args=args), LIMIT)
+        return TypeAdapter(answer).validate_python(result)

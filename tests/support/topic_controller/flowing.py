@@ -21,7 +21,7 @@ SOME = 20
 
 @contextmanager
 def flowing(operator: Operator, stack: Stack, topic: str) -> Generator[tuple[Controller, Traffic]]:
-    """A topic of two segments under traffic; at the end nothing may be wrong."""
+    """Run traffic on a topic of two segments; check at the end that nothing is wrong."""
     with ExitStack() as opened:
         admin = opened.enter_context(PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls))
         controller = Controller.of(operator, stack, f"persistent://public/default/{topic}", segments=2)

@@ -1,8 +1,8 @@
-"""Holds the real controller between any two of its changes, and behind its look at the fence.
+"""Holds the real controller between any two of its changes, and after its check of the fence.
 
-Each change that a step makes comes right behind a look at the fence: so the looks of a step, in their order, are all
+Each change that a step makes directly follows a check of the fence: the checks of a step, in their order, are all
 places at which it can die or freeze between two changes. The gate of the third change of `prepare` is `prepare-3`.
-`before` it is held before the look, and `after` between the look and the change, which then comes late.
+With `before` it is held before the check, and with `after` between the check and the change, which is then late.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _POLL = 0.02
 
 
 def hold_changes(gates: Gates) -> None:
-    """Let all steps of controllers in this process be held."""
+    """Hold all steps of controllers in this process at gates."""
 
     class HeldLease(LeaderLease):
         """Counts looks at the fence of one attempt."""
@@ -50,16 +50,16 @@ def hold_changes(gates: Gates) -> None:
         def require(self) -> LeaderClaim:
             number = next(self._looks)
             self._hold(number, Edge.BEFORE)
-            found = super().require()
+            claim = super().require()
             self._hold(number, Edge.AFTER)
-            return found
+            return claim
 
         def guard(self) -> Check:
             number = next(self._looks)
             self._hold(number, Edge.BEFORE)
-            found = super().guard()
+            check = super().guard()
             self._hold(number, Edge.AFTER)
-            return found
+            return check
 
         def _hold(self, number: int, edge: Edge) -> None:
             gate = Gate(f"{self._step.name}-{number}", edge)

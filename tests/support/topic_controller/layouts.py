@@ -7,5 +7,5 @@ from models.segments.segment import SegmentInfo
 
 
 def widest(layout: SegmentLayout) -> SegmentInfo:
-    """The active segment with most hashes."""
-    return max(layout.active, key=lambda one: one.hash_range.end - one.hash_range.start)
+    """Return the active segment with most hashes."""
+    return max(layout.active, key=lambda segment: segment.hash_range.end - segment.hash_range.start)

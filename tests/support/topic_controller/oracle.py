@@ -1,4 +1,4 @@
-"""What must hold of a controlled topic at each moment, sampled, and at rest."""
+"""Invariants of a controlled topic, checked at samples during changes, and when no change is under way."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Oracle(BackgroundThread):
         self.samples += 1
 
     def record(self) -> StoredRecord | None:
-        """The layout's record."""
+        """Return the layout's record."""
         with open_cas_reader(self._store, Access()) as store:
             return read_record(store, self._topic)
 
@@ -98,52 +98,60 @@ class Oracle(BackgroundThread):
             return set()
 
     def faults_at_rest(self, admin: PulsarAdmin) -> list[str]:
-        """What is wrong when no change is under way."""
+        """Return the faults of the topic when no change is under way."""
         stored = self.record()
         if stored is None:
             return ["there is no layout"]
-        record, found = stored.record, [*self.found]
+        record, faults = stored.record, [*self.found]
         if record.pending:
-            found.append(f"{record.pending} is still under way")
-        found += layout_faults(record)
-        named = {segment_topic(self._topic, one.descriptor): one for one in record.segments.values()}
+            faults.append(f"{record.pending} is still under way")
+        faults += layout_faults(record)
+        named = {segment_topic(self._topic, segment.descriptor): segment for segment in record.segments.values()}
         for name, segment in named.items():
             if missing := self._without_place(admin, name):
-                found.append(f"{name} has no cursor of {sorted(missing)}")
+                faults.append(f"{name} has no cursor of {sorted(missing)}")
             with suppress(AdminNotFound):
-                durable = {one for one, stats in admin.topics.stats(name).subscriptions.items() if stats.is_durable}
+                durable = {
+                    subscription
+                    for subscription, stats in admin.topics.stats(name).subscriptions.items()
+                    if stats.is_durable
+                }
                 if strange := durable - self._known:
-                    found.append(f"{name} has subscriptions that nobody made: {sorted(strange)[:5]}")
+                    faults.append(f"{name} has subscriptions that no client created: {sorted(strange)[:5]}")
                 ended = admin.topics.internal_stats(name).state == _TERMINATED
                 if ended is segment.active:
-                    found.append(f"{name} is {'ended' if ended else 'not ended'}, and {segment.state}")
-        retired = {str(segment_topic(self._topic, one.descriptor)) for one in record.retired}
-        known = {*map(str, named), *retired, str(layout_topic(self._topic))}
-        strays = {
-            one for one in admin.topics.names(self._topic.namespace_path) if f"/{self._topic.topic}.scalable." in one
+                    faults.append(f"{name} is {'ended' if ended else 'not ended'}, and {segment.state}")
+        retired = {str(segment_topic(self._topic, segment.descriptor)) for segment in record.retired}
+        expected = {*map(str, named), *retired, str(layout_topic(self._topic))}
+        topics = {
+            topic
+            for topic in admin.topics.names(self._topic.namespace_path)
+            if f"/{self._topic.topic}.scalable." in topic
         }
-        found += [f"{stray} is in no layout" for stray in sorted(strays - known)]
-        return found + self._faults_of_layout_topic(record.epoch)
+        faults += [f"{topic} is in no layout" for topic in sorted(topics - expected)]
+        return faults + self._faults_of_layout_topic(record.epoch)
 
     def _faults_of_layout_topic(self, epoch: int) -> list[str]:
-        epochs = [one.epoch for one in published(self._stack, self._topic)]
-        found = [f"clients saw epoch {later} behind {one}" for one, later in pairwise(epochs) if later < one]
+        epochs = [layout.epoch for layout in published(self._stack, self._topic)]
+        faults = [
+            f"clients saw epoch {later} after {earlier}" for earlier, later in pairwise(epochs) if later < earlier
+        ]
         if not epochs or epochs[-1] != epoch:
-            found.append(f"the layout is at epoch {epoch}, and clients see {epochs[-1:]}")
-        return found
+            faults.append(f"the layout is at epoch {epoch}, and clients see {epochs[-1:]}")
+        return faults
 
 
 def published(stack: Stack, name: TopicName) -> list[PublishedLayout]:
-    """All layouts that the layout topic has, oldest first."""
-    found: list[PublishedLayout] = []
+    """Return all layouts that the layout topic has, oldest first."""
+    layouts: list[PublishedLayout] = []
     with closing(quiet_client(stack.broker_url)) as client:
         reader: Any = client.create_reader(str(layout_topic(name)), pulsar.MessageId.earliest)
         while reader.has_message_available():
             message = reader.read_next(10_000)
             if message.partition_key() == "layout":
-                found.append(PublishedLayout.model_validate_json(message.data()))
+                layouts.append(PublishedLayout.model_validate_json(message.data()))
         reader.close()
-    return found
+    return layouts
 
 
 def _segments(stored: StoredRecord) -> Collection[Any]:

@@ -1,4 +1,4 @@
-"""Where stream consumers register: the proposal's REST interface, as far as they use it, in front of a workflow.
+"""Registration of stream consumers: the proposal's REST interface, as far as they use it, in front of a workflow.
 
 It only passes on what consumers ask, and decides nothing.
 """
@@ -37,11 +37,11 @@ def _handler(controller: Callable[[], Controller]) -> type[BaseHTTPRequestHandle
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             subscription, name = self._place()
             try:
-                found = controller().register(subscription, name, asked["instance"])
+                assignment = controller().register(subscription, name, asked["instance"])
             except (RPCError, TimeoutError) as error:
                 self._answer(_UNAVAILABLE, str(error).encode())
             else:
-                self._answer(200, found.model_dump_json(by_alias=True).encode())
+                self._answer(200, assignment.model_dump_json(by_alias=True).encode())
 
         def do_DELETE(self) -> None:
             subscription, name = self._place()
@@ -64,6 +64,6 @@ def _handler(controller: Callable[[], Controller]) -> type[BaseHTTPRequestHandle
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
-            """Say nothing."""
+            """Ignore the request: nothing is logged."""
 
     return Handler

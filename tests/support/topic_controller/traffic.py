@@ -88,13 +88,13 @@ class Traffic:
         self._opened.close()
 
     def join(self, name: str) -> None:
-        """One more consumer of the ordered subscription."""
+        """Add a consumer of the ordered subscription."""
         consumer = self.client.subscribe_stream(self._topic, ORDERED, ConsumerOptions(consumer_name=name))
         self._receiving.append(Receiving(consumer, self.ordered))
         self.streams[name] = consumer
 
     def leave(self, name: str) -> None:
-        """One consumer of the ordered subscription less, during what it receives; others get its segments at once."""
+        """Remove a consumer of the ordered subscription while it receives; others get its segments at once."""
         self.streams.pop(name).close()
 
     def die(self, name: str) -> None:
@@ -111,7 +111,9 @@ class Traffic:
         before = [self._stored(sending) for sending in self.sendings]
 
         def more() -> bool:
-            return all(self._stored(one) >= had + messages for one, had in zip(self.sendings, before, strict=True))
+            return all(
+                self._stored(sending) >= had + messages for sending, had in zip(self.sendings, before, strict=True)
+            )
 
         wait_for(f"{messages} more messages of each producer", more, limit)
         stored = self._all_stored()
@@ -120,48 +122,52 @@ class Traffic:
                 wait_for(f"{what} to have them", lambda received=received: not received.missing(stored), limit)
 
     def wait_for_readers(self, active: Iterable[int], limit: float = 60) -> None:
-        """Wait until ordered consumers were told to read the active segments, each one of them, and no others."""
+        """Wait until ordered consumers were assigned the active segments, each of them once, and no others."""
         wanted = sorted(active)
         with self._saying(lambda: "not all of them are read once"):
-            wait_until_equal(f"consumers of {wanted}", lambda: sorted(self._told()), wanted, limit)
+            wait_until_equal(f"consumers of {wanted}", lambda: sorted(self._assigned()), wanted, limit)
 
     def stop(self, limit: float = 90) -> None:
         """End the sending, and wait until what is stored has come; what is missing then is one of the `faults`."""
-        for one in self.sendings:
-            one.stop()
+        for sending in self.sendings:
+            sending.stop()
         stored = self._all_stored()
         for _, received in self._subscriptions():
             try:
                 wait_for("all", lambda received=received: not received.missing(stored), limit)
             except AssertionError:
                 continue
-        for one in self._receiving:
-            one.stop()
+        for sending in self._receiving:
+            sending.stop()
 
     def missing(self, received: Arrivals) -> list[str]:
-        """What is stored, and somebody else has not received."""
+        """Return the stored messages that a subscription has not received."""
         return received.missing(self._all_stored())
 
     def faults(self) -> list[str]:
-        """What is wrong with messages, once all was stopped."""
+        """Return the faults of messages, once all was stopped."""
         stored = self._all_stored()
-        found = [f"{what} lacks {one}" for what, received in self._subscriptions() for one in received.missing(stored)]
+        faults = [
+            f"{what} lacks {receiver}"
+            for what, received in self._subscriptions()
+            for receiver in received.missing(stored)
+        ]
         # Consumers leave and die: what they have not acknowledged comes again.
-        found += delivery(self.sendings, [self.shared, self.ordered]).faults(Tolerated.DUPLICATES)
-        return found + [fault for sending in self.sendings for fault in sending.faults()]
+        faults += delivery(self.sendings, [self.shared, self.ordered]).faults(Tolerated.DUPLICATES)
+        return faults + [fault for sending in self.sendings for fault in sending.faults()]
 
-    def _told(self) -> list[int]:
+    def _assigned(self) -> list[int]:
         return [segment.id for stream in self.streams.values() for segment in stream.assignment.segments]
 
     @contextmanager
     def _saying(self, what: Callable[[], str]) -> Generator[None]:
-        """A failed wait tells what is wrong, and which segments ordered consumers were told to read, and read."""
+        """Add to a failed wait what is wrong, and which segments ordered consumers were assigned and read."""
         try:
             yield
         except AssertionError as error:
             each = [
-                f"{name} was told {[segment.id for segment in one.assignment.segments]}, and has {one.segments}"
-                for name, one in self.streams.items()
+                f"{name}: assigned {[segment.id for segment in consumer.assignment.segments]}, has {consumer.segments}"
+                for name, consumer in self.streams.items()
             ]
             raise AssertionError("; ".join([str(error), what(), *each])) from error
 
@@ -172,5 +178,5 @@ class Traffic:
         return {key: numbers for sending in self.sendings for key, numbers in sending.stored().items()}
 
     @staticmethod
-    def _stored(one: Sending) -> int:
-        return sum(map(len, one.stored().values()))
+    def _stored(receiver: Sending) -> int:
+        return sum(map(len, receiver.stored().values()))

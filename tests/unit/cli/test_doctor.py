@@ -248,7 +248,7 @@ def test_one_check_does_not_hide_others() -> None:
         raise KeyError("x")
 
     found = list(run_checks([Check("first", broken), Check("second", lambda: "fine")]))
-    assert [(one.subject, one.level, one.exit_code) for one in found] == [
+    assert [(item.subject, item.level, item.exit_code) for item in found] == [
         ("first", Level.FAILED, ExitCode.UNEXPECTED),
         ("second", Level.OK, ExitCode.OK),
     ]

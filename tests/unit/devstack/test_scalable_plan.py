@@ -26,7 +26,7 @@ def test_every_kind_of_topic_comes_in_turn() -> None:
             plan.queue(WAITS),
         )
     ]
-    names = [one.name for one in consumers]
+    names = [consumer.name for consumer in consumers]
     assert len(set(names)) == len(names)
     # Brokers take the name of a stream's consumer for a part of a path.
     assert not any("/" in name for name in names)

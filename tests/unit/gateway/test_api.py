@@ -1,4 +1,4 @@
-"""The HTTP interface: who may use what, and how refusals are told.
+"""The HTTP interface: which role may use what, and how refusals are reported.
 
 The controllers are played here; `tests/workflows/gateway` asks real ones.
 """
@@ -74,7 +74,7 @@ class Played(Controllers):
         """Answer with a run."""
 
     async def await_end(self, handle: Any, deadline: float) -> None:
-        """Say that it has ended."""
+        """Return at once: the workflow has ended."""
 
     async def names(self, tenant: str, namespace: str, deadline: float) -> list[str]:
         """Answer the list."""
@@ -92,7 +92,7 @@ def controllers() -> Played:
 
 
 def application(controllers: Played, tokens: Tokens | None) -> FastAPI:
-    """A gateway's application."""
+    """Return a gateway's application."""
     settings = GatewaySettings(cluster="c", metadata_url="zk:zk:2181", admin_urls=("http://broker:8080",))
     return build_app(controllers, settings, Authorizer(tokens))
 
@@ -108,27 +108,27 @@ def app(controllers: Played, tmp_path: Path) -> FastAPI:
 
 @pytest_asyncio.fixture
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """Whoever asks."""
+    """Open a client of the application."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as asking:
         yield asking
 
 
 def bearer(token: str) -> dict[str, str]:
-    """A header with a token."""
+    """Return a header with a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
 def routes(app: FastAPI) -> list[tuple[str, str]]:
-    """All that the gateway serves beneath `/admin`: method and path."""
-    found = [
+    """Return all routes that the gateway serves beneath `/admin`: method and path."""
+    served = [
         (method, path)
         for path, methods in app.openapi()["paths"].items()
         for method in map(str.upper, methods)
         if path.startswith("/admin")
     ]
-    assert len(found) == 14
-    return found
+    assert len(served) == 14
+    return served
 
 
 async def test_who_may_what(app: FastAPI, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
@@ -139,7 +139,7 @@ async def test_who_may_what(app: FastAPI, client: httpx.AsyncClient, caplog: pyt
         url = re.sub(r"\{\w+\}", "name", url)
         for headers, error in (
             ({}, ""),
-            (bearer("nobody-secret"), ', error="invalid_token"'),
+            (bearer("unknown-secret"), ', error="invalid_token"'),
             ({"Authorization": f"Basic {ADMIN}"}, ""),
         ):
             refused = await client.request(method, url, headers=headers)
@@ -186,10 +186,10 @@ async def test_what_needs_no_token(client: httpx.AsyncClient, controllers: Playe
         (RuntimeError("hidden"), 500, {}),
     ],
 )
-async def test_how_refusals_are_told(
+async def test_how_refusals_are_reported(
     client: httpx.AsyncClient, controllers: Played, error: Exception, status: int, headers: dict[str, str]
 ) -> None:
-    """A refusal has a status by its type, and a reason; what nobody foresaw shows nothing of the inside."""
+    """A refusal has a status by its type, and a reason; an unexpected error shows nothing of the inside."""
 
     def refuse() -> None:
         raise error
@@ -218,7 +218,7 @@ async def test_how_refusals_are_told(
 async def test_why_segments_are_not_changed(
     client: httpx.AsyncClient, controllers: Played, path: str, fault: str, status: int
 ) -> None:
-    """A segment that is not there, a change that is not possible now, and one that never fits are told apart."""
+    """A missing segment, a change that is not possible now, and one that never fits have different statuses."""
 
     def refuse() -> None:
         raise UpdateRejected("no", FailureKind.REFUSED, unsure=False, fault=fault)
@@ -237,7 +237,7 @@ async def test_why_segments_are_not_changed(
     ],
 )
 async def test_a_lost_answer(client: httpx.AsyncClient, controllers: Played, path: str, layout: SegmentLayout) -> None:
-    """Where the answer to a split or a merge was lost, and it is refused as done, it is done."""
+    """A split or a merge whose answer was lost, and which is refused as done, succeeds."""
     controllers.layout = layout
     for unsure, status in ((True, 204), (False, 409)):
 
@@ -249,7 +249,7 @@ async def test_a_lost_answer(client: httpx.AsyncClient, controllers: Played, pat
 
 
 async def test_a_lost_deletion(client: httpx.AsyncClient, controllers: Played) -> None:
-    """Where the answer to a deletion was lost, and the topic is gone, it is deleted."""
+    """A deletion whose answer was lost, and whose topic no longer exists, succeeds."""
     for unsure, status in ((True, 204), (False, 404)):
 
         def refuse(unsure: bool = unsure) -> None:
@@ -260,7 +260,7 @@ async def test_a_lost_deletion(client: httpx.AsyncClient, controllers: Played) -
 
 
 async def test_single_segments(client: httpx.AsyncClient, controllers: Played) -> None:
-    """What the layout does not name is not there; what is sealed is ended, and what is active is not."""
+    """A segment that the layout does not name does not exist; a sealed one is ended, and an active one is not."""
     controllers.layout = SegmentLayout.initial(2, 0).split(0, 0)
     for method, path, status in (
         ("PUT", "0000-3fff-2", 204),
@@ -329,7 +329,7 @@ async def test_lists(client: httpx.AsyncClient, controllers: Played) -> None:
     """Topics are listed in full, all of them or those with certain properties."""
     controllers.layout = controllers.layout.model_copy(update={"properties": {"owner": "a", "tier": "gold"}})
     names = ["persistent://acme/shop/orders"]
-    for query, found in (
+    for query, expected in (
         ("", names),
         ("?property=owner=a", names),
         ("?property=owner=a&property=tier=gold", names),
@@ -337,7 +337,7 @@ async def test_lists(client: httpx.AsyncClient, controllers: Played) -> None:
         ("?property=owner", 412),
     ):
         answer = await client.get(f"/admin/v2/scalable/acme/shop{query}", headers=bearer(CLIENT))
-        assert (answer.json() if answer.status_code == 200 else answer.status_code) == found
+        assert (answer.json() if answer.status_code == 200 else answer.status_code) == expected
 
 
 async def test_checkpoints(client: httpx.AsyncClient, controllers: Played) -> None:
@@ -345,28 +345,28 @@ async def test_checkpoints(client: httpx.AsyncClient, controllers: Played) -> No
     controllers.layout = SegmentLayout.initial(1, 0).split(0, 0)
     path = f"{ORDERS}/subscriptions/bill/consumers/one"
     answer = (await client.post(path, json={"kind": "CHECKPOINT"}, headers=bearer(CLIENT))).json()
-    assert [one["segmentId"] for one in answer["segments"]] == [0, 1, 2]
+    assert [segment["segmentId"] for segment in answer["segments"]] == [0, 1, 2]
     assert controllers.asked == []
 
 
 async def test_instances(client: httpx.AsyncClient, controllers: Played) -> None:
     """The instance of a consumer goes with its registration and its end, where it says one."""
     path = f"{ORDERS}/subscriptions/bill/consumers/one"
-    told = ConsumerAssignment(created_ms=1, layout_epoch=0, generation=1)
-    controllers.answer = lambda: {"one": told}
+    assignment = ConsumerAssignment(created_ms=1, layout_epoch=0, generation=1)
+    controllers.answer = lambda: {"one": assignment}
     assert (await client.post(path, json={"kind": "STREAM", "instance": "i-1"}, headers=bearer(CLIENT))).is_success
     controllers.answer = lambda: None
     for query, status in (("?instance=i-1", 204), ("", 204), ("?instance=%20", 412)):
         assert (await client.delete(f"{path}{query}", headers=bearer(CLIENT))).status_code == status
-    assert [one.instances for one in controllers.sent] == [{"one": "i-1"}, {"one": "i-1"}, {}]
+    assert [registrations.instances for registrations in controllers.sent] == [{"one": "i-1"}, {"one": "i-1"}, {}]
 
 
 async def test_the_page(app: FastAPI, client: httpx.AsyncClient) -> None:
     """Each path has a summary, a description of each refusal, and says that it needs a token."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     for method, path in routes(app):
-        told = paths[path][method.lower()]
-        assert told["description"]
-        assert told["security"] == [{"HTTPBearer": []}]
-        assert {"401", "403", "412", "503"} <= {*told["responses"]}
-        assert all(one["description"] for one in told["responses"].values())
+        operation = paths[path][method.lower()]
+        assert operation["description"]
+        assert operation["security"] == [{"HTTPBearer": []}]
+        assert {"401", "403", "412", "503"} <= {*operation["responses"]}
+        assert all(response["description"] for response in operation["responses"].values())

@@ -1,4 +1,4 @@
-"""Consumers that come and go: few updates, each name in its order, and nobody without an answer."""
+"""Consumers that come and go: few updates, each name in its order, and an answer for every request."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ class Workflow:
             self.sessions -= places
             return None
         self.sessions |= places
-        told = {"createdMs": 1, "layoutEpoch": 0, "generation": len(self.sent)}
-        return TypeAdapter(answer).validate_python(dict.fromkeys(argument.consumers, told))
+        assignment = {"createdMs": 1, "layoutEpoch": 0, "generation": len(self.sent)}
+        return TypeAdapter(answer).validate_python(dict.fromkeys(argument.consumers, assignment))
 
 
 def soon(seconds: float = 5.0) -> float:
-    """A deadline."""
+    """Return a deadline."""
     return asyncio.get_running_loop().time() + seconds
 
 
 async def test_a_thousand_at_once() -> None:
-    """Those that come together go in few updates of at most 500, and all are answered."""
+    """Consumers that come together go in few updates of at most 500, and all are answered."""
     workflow = Workflow()
     registrar = Registrar(workflow)
     places = [ConsumerKey("bill", f"consumer-{number}") for number in range(1000)]
@@ -86,7 +86,7 @@ async def test_a_thousand_at_once() -> None:
 
 
 async def test_few_are_in_flight() -> None:
-    """Whoever comes while updates are under way waits for the next one, beside others of at most three."""
+    """A consumer that comes while updates are under way waits for the next update; at most three run at once."""
     workflow = Workflow(pause=0.1)
     registrar = Registrar(workflow)
 
@@ -128,13 +128,13 @@ async def test_instances_of_one_name() -> None:
     """An update has one instance of each name, and those of one name go in the order in which they came."""
     workflow = Workflow()
     registrar = Registrar(workflow)
-    one, other = ConsumerKey("bill", "a"), ConsumerKey("bill", "b")
+    first, second = ConsumerKey("bill", "a"), ConsumerKey("bill", "b")
     await asyncio.gather(
-        registrar.join(TOPIC, one, soon(), "old"),
-        registrar.join(TOPIC, other, soon(), "only"),
-        registrar.join(TOPIC, one, soon(), "new"),
-        registrar.leave(TOPIC, one, soon(), "old"),
-        registrar.leave(TOPIC, other, soon()),
+        registrar.join(TOPIC, first, soon(), "old"),
+        registrar.join(TOPIC, second, soon(), "only"),
+        registrar.join(TOPIC, first, soon(), "new"),
+        registrar.leave(TOPIC, first, soon(), "old"),
+        registrar.leave(TOPIC, second, soon()),
     )
     assert workflow.instances[0] == {"a": "old", "b": "only"}
     assert [said for said in workflow.instances[1:] if said] == [{"a": "new"}, {"a": "old"}]
@@ -142,7 +142,7 @@ async def test_instances_of_one_name() -> None:
 
 
 async def test_refusals() -> None:
-    """All of an update hear why it was refused, and the next ones are sent."""
+    """Every request of a refused update gets the reason, and the next updates are sent."""
     workflow = Workflow()
     registrar = Registrar(workflow)
 
@@ -151,7 +151,7 @@ async def test_refusals() -> None:
 
     workflow.fails = refuse
     asked = [registrar.join(TOPIC, ConsumerKey("bill", name), soon()) for name in "abc"]
-    assert [str(one) for one in await asyncio.gather(*asked, return_exceptions=True)] == [
+    assert [str(error) for error in await asyncio.gather(*asked, return_exceptions=True)] == [
         "there is no subscription bill"
     ] * 3
     workflow.fails = lambda: None
@@ -159,7 +159,7 @@ async def test_refusals() -> None:
 
 
 async def test_an_answer_that_is_late() -> None:
-    """Whoever waits too long is told so, and what was asked for is done all the same."""
+    """A request that waits too long fails with that reason, and its update is completed all the same."""
     workflow = Workflow(pause=0.3)
     registrar = Registrar(workflow)
     with pytest.raises(HTTPProblem, match="may be done later") as late:
@@ -180,15 +180,15 @@ async def test_who_asked_and_went() -> None:
     assert workflow.sessions == {ConsumerKey("bill", "a")}
 
 
-async def test_who_left_meanwhile() -> None:
-    """A consumer that the answer leaves out is told so; the others of the same update have what they read."""
+async def test_a_consumer_that_left_during_the_update() -> None:
+    """A consumer that the answer leaves out gets an error; the others of the same update get their segments."""
 
-    class Forgetful(Workflow):
+    class Incomplete(Workflow):
         async def update(self, topic: str, name: str, argument: Any, answer: Any, deadline: float) -> Any:
-            found = await super().update(topic, name, argument, answer, deadline)
-            return {name: one for name, one in found.items() if name != "b"}
+            assignments = await super().update(topic, name, argument, answer, deadline)
+            return {name: assignment for name, assignment in assignments.items() if name != "b"}
 
-    registrar = Registrar(Forgetful())
+    registrar = Registrar(Incomplete())
     asked = [registrar.join(TOPIC, ConsumerKey("bill", name), soon()) for name in "abc"]
     first, second, third = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(first, ConsumerAssignment)

@@ -13,7 +13,7 @@ NEEDED = {"CLUSTER": "prod", "METADATA_URL": "zk:zk-1:2181", "ADMIN_URLS": '["ht
 
 
 def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> GatewaySettings:
-    """As a gateway reads them from its environment."""
+    """Return the settings as a gateway reads them from its environment."""
     for name, value in {**NEEDED, **values}.items():
         monkeypatch.setenv(f"{PREFIX}{name}", value)
     return GatewaySettings()  # pyright: ignore[reportCallIssue] - from the environment
@@ -67,5 +67,5 @@ def test_what_is_unsafe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str],
     ],
 )
 def test_what_is_safe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None:
-    """This machine alone needs neither, and a proxy that ends TLS must be told of."""
+    """This machine alone needs neither, and a proxy that ends TLS must be configured."""
     assert settings(monkeypatch, **values).host == values["HOST"]

@@ -12,7 +12,7 @@ from gateway.tokens import Role, Tokens, TokensError
 
 
 def line(role: str, token: str) -> str:
-    """A line of the file."""
+    """Return a line of the file."""
     return f"{role} {sha256(token.encode()).hexdigest()}"
 
 
@@ -32,16 +32,16 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_roles(file: Path) -> None:
-    """Each token has its role, and others have none; a hash is no token."""
+    """Each token has its role, and others have none; a hash is not accepted as a token."""
     tokens = Tokens(file)
     assert (tokens.role_of("root"), tokens.role_of("billing")) == (Role.ADMIN, Role.CLIENT)
-    assert [tokens.role_of(one) for one in ("", "Root", "root ", sha256(b"root").hexdigest())] == [None] * 4
-    assert [Role.ADMIN.allows(one) for one in Role] == [True, True]
-    assert [Role.CLIENT.allows(one) for one in Role] == [False, True]
+    assert [tokens.role_of(token) for token in ("", "Root", "root ", sha256(b"root").hexdigest())] == [None] * 4
+    assert [Role.ADMIN.allows(role) for role in Role] == [True, True]
+    assert [Role.CLIENT.allows(role) for role in Role] == [False, True]
 
 
 def test_a_file_that_changes(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What is written counts with the next request; a wrong or missing file is told, and changes nothing."""
+    """A changed file counts from the next request; a wrong or missing file is reported, and changes nothing."""
     tokens = Tokens(file)
     write(file, line("client", "root"), line("admin", "new"))
     assert (tokens.role_of("root"), tokens.role_of("billing"), tokens.role_of("new")) == (Role.CLIENT, None, Role.ADMIN)
@@ -61,7 +61,7 @@ def test_a_file_that_changes(file: Path, caplog: pytest.LogCaptureFixture) -> No
     "text",
     [
         "",
-        "# nobody",
+        "# no role",
         "root 0",
         "admin",
         f"owner {'0' * 64}",
@@ -71,7 +71,7 @@ def test_a_file_that_changes(file: Path, caplog: pytest.LogCaptureFixture) -> No
     ],
 )
 def test_what_is_no_file_of_tokens(tmp_path: Path, text: str) -> None:
-    """A gateway does not start with a file that is wrong, or lets nobody in."""
+    """A gateway does not start with a file that is wrong, or has no tokens."""
     path = tmp_path / "tokens"
     path.write_text(text)
     with pytest.raises(TokensError, match="write"):

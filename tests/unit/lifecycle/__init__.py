@@ -1,1 +1,1 @@
-"""What all migrations share."""
+"""Unit tests of the parts that all migrations share."""

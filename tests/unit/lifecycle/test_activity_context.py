@@ -1,4 +1,4 @@
-"""What blocking work tells about itself."""
+"""Reports of blocking work: its progress, and why it waits."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from models.lifecycle.status import Progress, ProgressReport, ProgressTask, Prog
 
 
 def progress_of(context: ActivityContext) -> Progress:
-    """Its progress, which there must be."""
+    """Return the progress of the work, which must exist."""
     progress = context.report().progress
     assert progress is not None
     return progress
 
 
-def test_nothing_told() -> None:
+def test_without_reports() -> None:
     """Work that says nothing has no progress, and waits for nothing."""
     assert ActivityContext().report() == ProgressReport()
 
 
 def test_each_report_is_of_its_moment() -> None:
-    """What was told once is true until something else is told, and each report says of when it is."""
+    """A report holds until the next one, and each has the time of its own moment."""
     context = ActivityContext()
     context.progress(ProgressTask.DELETE, ProgressUnit.LEDGERS, 7, 10)
     first, second = progress_of(context), progress_of(context)
@@ -44,7 +44,7 @@ def test_a_count_does_not_go_back() -> None:
 
 
 def test_progress_does_not_end_a_wait() -> None:
-    """A reason to wait stands next to the progress until it is taken back."""
+    """A reason to wait remains next to the progress until it is withdrawn."""
     context = ActivityContext()
     context.waiting_for(WaitKind.BOOKIES, "2 bookies", action="start them")
     context.progress(ProgressTask.COPY, ProgressUnit.BYTES, 1, 2)
@@ -57,7 +57,7 @@ def test_progress_does_not_end_a_wait() -> None:
 
 
 def test_a_wait_around_a_call() -> None:
-    """The reason is told while the call runs, and stays when it fails: the next attempt waits for the same."""
+    """The reason is reported while the call runs, and remains when it fails: the next attempt waits for the same."""
     context = ActivityContext()
     with context.waiting(WaitKind.SCAN, "a scan"):
         assert context.report().waiting is not None
@@ -68,13 +68,13 @@ def test_a_wait_around_a_call() -> None:
 
 
 def test_a_wait_that_is_asked_for() -> None:
-    """What others know of a wait goes before what the work has told, as long as it lasts."""
+    """A wait that is set from outside hides the reason of the work itself, as long as it lasts."""
     context = ActivityContext()
     reasons = [WaitReason(kind=WaitKind.SPARK, why="Spark"), None]
     context.set_wait_source(lambda: reasons.pop(0))
     with context.waiting(WaitKind.SCAN, "a scan"):
-        told = [context.report().waiting for _ in range(2)]
-    assert [one and one.kind for one in told] == [WaitKind.SPARK, WaitKind.SCAN]
+        waits = [context.report().waiting for _ in range(2)]
+    assert [wait and wait.kind for wait in waits] == [WaitKind.SPARK, WaitKind.SCAN]
 
 
 def test_cancellation() -> None:

@@ -25,7 +25,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: ki
 
 @every_kind
 def test_each_migration_is_in_every_layer(kind: Kind[Any]) -> None:
-    """A migration has one name: its package or module stands under it in each layer, and so does its page."""
+    """A migration has one name: its package or module has it in each layer, and so does its page."""
     tests = [f"tests.{tier}" for tier in ("unit", "workflows", "integration", "faults", "histories", "support")]
     layers = ["models", "workflows", "activities", "spark", "demos", "bench", *tests]
     assert [layer for layer in layers if find_spec(f"{layer}.{kind.package}") is None] == []
@@ -38,7 +38,9 @@ def test_each_migration_is_in_every_layer(kind: Kind[Any]) -> None:
 @every_kind
 def test_the_workflow_is_registered(kind: Kind[Any]) -> None:
     """The type that a start names is registered."""
-    assert kind.workflow in {workflow._Definition.must_from_class(found).name for found in catalog.workflows()}
+    assert kind.workflow in {
+        workflow._Definition.must_from_class(workflow_class).name for workflow_class in catalog.workflows()
+    }
     assert issubclass(kind.input, MigrationInput)
 
 
@@ -61,7 +63,7 @@ def test_a_short_command_imports_no_spark() -> None:
         "import sys, cli.app; print(*[name for name in sys.modules if {name, name.split('.')[0]} & {*sys.argv[1:]}])"
     )
     heavy = ["pyspark", "activities", "spark", "kazoo", "pulsar_devstack.cli"]
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, *heavy], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert found.stdout.split() == []
+    assert process.stdout.split() == []

@@ -27,9 +27,9 @@ windows = st.builds(DailyWindow, start=times, end=times, utc_offset=offsets, wee
 
 
 def _open_by_definition(window: DailyWindow, at: datetime) -> bool:
-    """Whether a window that begins on one of the last days lies over a time."""
+    """Return whether a window that begins on one of the last days includes a time."""
     sign = -1 if window.utc_offset.startswith("-") else 1
-    hours, minutes = (int(part) for part in window.utc_offset[1:].split(":"))
+    hours, minutes = (int(word) for word in window.utc_offset[1:].split(":"))
     local = at.astimezone(timezone(sign * timedelta(hours=hours, minutes=minutes))).replace(tzinfo=None)
     for back in range(3):
         day: date = local.date() - back * DAY
@@ -61,7 +61,7 @@ def test_the_next_opening_is_the_first_time_that_is_open(window: DailyWindow, at
 
 @given(windows, moments)
 def test_windows_repeat_every_week(window: DailyWindow, at: datetime) -> None:
-    """What holds at a time holds a week later."""
+    """A window that is open at a time is open a week later."""
     assert window.is_open(at) == window.is_open(at + WEEK)
     assert window.next_opening(at) + WEEK == window.next_opening(at + WEEK)
 

@@ -71,17 +71,17 @@ def census(
     *, settings: dict[str, str] | None = None, store: dict[str, Any] | None = None, stats: dict[str, Any] | None = None
 ) -> FeatureCensus:
     """Return a census of a cluster with one broker, one namespace and one topic."""
-    found = FeatureCensus("c")
-    found.add_brokers([SeenBroker("broker 1", "5.0.1", {"metadataStoreUrl": "zk:a:1", **(settings or {})})])
-    found.add_store(Store({"/admin/policies/public": {}, **(store or {})}))  # pyright: ignore[reportArgumentType] - a double
-    found.add_topic(TopicInventory(_TOPIC, parts=(TopicPartition(_TOPIC, TopicStats.model_validate(stats or {})),)))
-    return found
+    features = FeatureCensus("c")
+    features.add_brokers([SeenBroker("broker 1", "5.0.1", {"metadataStoreUrl": "zk:a:1", **(settings or {})})])
+    features.add_store(Store({"/admin/policies/public": {}, **(store or {})}))  # pyright: ignore[reportArgumentType] - a double
+    features.add_topic(TopicInventory(_TOPIC, parts=(TopicPartition(_TOPIC, TopicStats.model_validate(stats or {})),)))
+    return features
 
 
-def blockers(found: FeatureCensus, migration: str = "metadata-store/live", *accepted: str) -> list[Blocker]:
+def blockers(features: FeatureCensus, migration: str = "metadata-store/live", *accepted: str) -> list[Blocker]:
     """Return the blockers of a census."""
     findings = Findings()
-    found.check(findings, migration, accepted)
+    features.check(findings, migration, accepted)
     return findings.blockers
 
 
@@ -141,17 +141,17 @@ def test_a_cluster_with_default_settings_is_covered() -> None:
     }
     policies = {"replication_clusters": ["c"], "bundles": {"numBundles": 4}, "deleted": False, "migrated": False}
     for settings in ({}, chart):
-        found = census(settings=settings, store={"/admin/policies/public/default": policies, "/bookies": None})
+        features = census(settings=settings, store={"/admin/policies/public/default": policies, "/bookies": None})
         for migration in COLUMNS:
-            assert blockers(found, migration) == [], migration
+            assert blockers(features, migration) == [], migration
 
 
 def test_function_workers_are_asked_about() -> None:
-    """Their packages go past the brokers' store, so whoever moves metadata or ledgers is asked; others are not."""
-    found = census(settings={"functionsWorkerEnabled": "true"})
-    asked = {migration for migration in COLUMNS if blockers(found, migration)}
+    """Their packages go past the brokers' store, so migrations of metadata or ledgers ask about them; others do not."""
+    features = census(settings={"functionsWorkerEnabled": "true"})
+    asked = {migration for migration in COLUMNS if blockers(features, migration)}
     assert asked == {"metadata-store", "bookie-cluster"}
-    assert not any(blockers(found, migration, "FUNCTIONS") for migration in asked)
+    assert not any(blockers(features, migration, "FUNCTIONS") for migration in asked)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_what_writes_ledgers_past_pulsar_is_asked_about(path: str) -> None:
 @given(_NAMES, _SET)
 def test_an_unknown_policy_is_refused(name: str, value: object) -> None:
     """A field of a namespace's policies that the table does not know is refused, with the namespace's name."""
-    found = census(store={"/admin/policies/public/default": {name: value}})
-    (blocker,) = blockers(found)
+    features = census(store={"/admin/policies/public/default": {name: value}})
+    (blocker,) = blockers(features)
     assert blocker.code == UNKNOWN_FEATURE
     assert f"unknown policy {name}: public/default" in blocker.cause
     item = f"policy:{name}"
-    assert blockers(found, "metadata-store/live", item) == []
-    assert [(use.feature, use.objects) for use in found.uses("blue-green", [item]) if use.accepted] == [
+    assert blockers(features, "metadata-store/live", item) == []
+    assert [(use.feature, use.objects) for use in features.uses("blue-green", [item]) if use.accepted] == [
         (item, ("public/default",))
     ]
 
@@ -212,21 +212,21 @@ def test_an_unknown_field_that_is_not_set_does_no_harm(value: object) -> None:
 
 
 def test_policies_that_cannot_be_read_are_unknown() -> None:
-    """Policies that are no JSON object are refused until the operator accepts them."""
-    found = census(store={"/admin/policies/public/default": ["x"]})
-    (blocker,) = blockers(found)
+    """Policies that are not a JSON object are refused until the operator accepts them."""
+    features = census(store={"/admin/policies/public/default": ["x"]})
+    (blocker,) = blockers(features)
     assert (blocker.code, "the policies of public/default cannot be read" in blocker.cause) == (UNKNOWN_FEATURE, True)
-    assert blockers(found, "metadata-store", "unread:public/default") == []
+    assert blockers(features, "metadata-store", "unread:public/default") == []
 
 
 def test_settings_that_cannot_be_read_are_refused() -> None:
     """A broker that does not answer is a blocker, and one only where the migration's own checks have it already."""
-    found = FeatureCensus("c")
-    found.add_brokers([SeenBroker("broker 1", "", None, "connection refused")])
-    (blocker,) = blockers(found)
+    features = FeatureCensus("c")
+    features.add_brokers([SeenBroker("broker 1", "", None, "connection refused")])
+    (blocker,) = blockers(features)
     assert (blocker.code, "broker 1 (connection refused)" in blocker.cause) == (BROKERS_UNKNOWN, True)
     findings = Findings()
-    found.check(findings, "metadata-store", (), [BROKERS_UNKNOWN])
+    features.check(findings, "metadata-store", (), [BROKERS_UNKNOWN])
     assert findings.blockers == []
 
 
@@ -244,21 +244,21 @@ def test_settings_that_cannot_be_read_are_refused() -> None:
 )
 def test_what_the_census_refuses_or_asks(settings: dict[str, str], feature: str) -> None:
     """A setting that changes where data goes is refused, or asked about; only a question can be accepted."""
-    found = census(settings=settings)
-    (blocker,) = blockers(found, "blue-green")
+    features = census(settings=settings)
+    (blocker,) = blockers(features, "blue-green")
     assert blocker.code == feature
     row = next(row for row in coverage().features if row.id == feature)
     asked = row.cell("blue-green").outcome is Outcome.DECISION
     assert (f'"accept": ["{feature}"]' in blocker.cure) == asked
-    assert bool(blockers(found, "blue-green", feature)) != asked
-    assert [use.accepted for use in found.uses("blue-green", [feature]) if use.feature == feature] == [asked]
+    assert bool(blockers(features, "blue-green", feature)) != asked
+    assert [use.accepted for use in features.uses("blue-green", [feature]) if use.feature == feature] == [asked]
 
 
 def test_the_cure_of_the_extensible_load_manager_helps() -> None:
-    """What brokers have left of it in the metadata store is no obstacle once their settings name another one."""
-    left = {"/service_unit_state/public/default/0x00000000_0xffffffff": {"state": "Owned"}}
+    """Remains of this load manager in the metadata store are accepted once the brokers' settings name another one."""
+    remains = {"/service_unit_state/public/default/0x00000000_0xffffffff": {"state": "Owned"}}
     for migration in COLUMNS:
-        assert blockers(census(store=left), migration) == []
+        assert blockers(census(store=remains), migration) == []
 
 
 @pytest.mark.parametrize(
@@ -280,14 +280,14 @@ def test_the_same_in_other_words_is_not_in_use(settings: dict[str, str]) -> None
 
 def test_features_in_use_are_listed_with_their_objects() -> None:
     """A census names what uses each feature, ten at most, with the whole count."""
-    found = FeatureCensus("c")
+    features = FeatureCensus("c")
     for number in range(25):
         name = TopicName.parse(f"persistent://public/default/t{number}")
         stats = TopicStats.model_validate({"msgChunkPublished": True, "publishers": [{"clientVersion": "x"}] * 3})
-        found.add_topic(
+        features.add_topic(
             TopicInventory(name, policies={"global/retention": {"a": 1}}, parts=(TopicPartition(name, stats),))
         )
-    uses = {use.feature: use for use in found.uses("blue-green")}
+    uses = {use.feature: use for use in features.uses("blue-green")}
     assert (uses["CHUNKED_MESSAGES"].count, len(uses["CHUNKED_MESSAGES"].objects)) == (25, 10)
     assert uses["CLIENT_VERSIONS"].count == 25
     assert uses["RETENTION"].outcome is Outcome.CARRIED
@@ -295,27 +295,29 @@ def test_features_in_use_are_listed_with_their_objects() -> None:
 
 def test_namespaces_of_pulsar_1_are_seen() -> None:
     """A namespace below a cluster's name is reported as one of Pulsar 1."""
-    found = census(store={"/admin/policies/sample/standalone": None, "/admin/policies/sample/standalone/ns1": {"a": 0}})
-    assert [use.objects for use in found.uses("blue-green") if use.feature == "V1_NAMESPACES"] == [
+    features = census(
+        store={"/admin/policies/sample/standalone": None, "/admin/policies/sample/standalone/ns1": {"a": 0}}
+    )
+    assert [use.objects for use in features.uses("blue-green") if use.feature == "V1_NAMESPACES"] == [
         ("sample/standalone/ns1",)
     ]
 
 
 def test_only_the_namespaces_that_move_count() -> None:
     """Policies of a namespace that a migration does not concern are not looked at."""
-    found = FeatureCensus("c")
+    features = FeatureCensus("c")
     store = Store({"/admin/policies/a/b": {"newPolicy": 1}, "/admin/policies/a/c": {"deleted": True}})
-    found.add_store(store, lambda name: name == "a/c")  # pyright: ignore[reportArgumentType] - a double
-    assert blockers(found) == []
-    assert "NAMESPACE_BEING_DELETED" in {use.feature for use in found.uses("metadata-store")}
+    features.add_store(store, lambda name: name == "a/c")  # pyright: ignore[reportArgumentType] - a double
+    assert blockers(features) == []
+    assert "NAMESPACE_BEING_DELETED" in {use.feature for use in features.uses("metadata-store")}
 
 
 def test_paths_of_the_plan_are_known() -> None:
     """Roots that a migration's plan names, such as the ledgers of its own clusters, are known by any name."""
     store = Store({"/second-ledgers/LAYOUT": {}, "/third-ledgers/LAYOUT": {}})
-    found = FeatureCensus("c")
-    found.add_store(store, own=["/second-ledgers"])  # pyright: ignore[reportArgumentType] - a double
-    assert [blocker.cause for blocker in blockers(found)] == ["unknown path /third-ledgers: /third-ledgers"]
+    features = FeatureCensus("c")
+    features.add_store(store, own=["/second-ledgers"])  # pyright: ignore[reportArgumentType] - a double
+    assert [blocker.cause for blocker in blockers(features)] == ["unknown path /third-ledgers: /third-ledgers"]
 
 
 def test_a_namespace_costs_a_share_of_one_read() -> None:
@@ -330,7 +332,7 @@ def test_a_precheck_takes_blockers_and_features() -> None:
     own = PrecheckResult(blockers=(Blocker(code="OWN", cause="x", cure="y"),), warnings=("w",))
     settings = {"messagingProtocols": "[kafka]"}
     broker = SeenBroker("broker 1", "5.0.1", settings)
-    result = covered(own, _INPUT, FeatureCensus("c"), lambda found: found.add_brokers([broker]), **_OXIA)
+    result = covered(own, _INPUT, FeatureCensus("c"), lambda features: features.add_brokers([broker]), **_OXIA)
     assert [blocker.code for blocker in result.blockers] == ["OWN", "BROKER_PLUGINS"]
     assert [use.feature for use in result.features] == ["BROKER_PLUGINS"]
 
@@ -345,12 +347,12 @@ def test_a_store_that_cannot_be_read_is_a_blocker() -> None:
     assert blocker.code == "CENSUS_UNREACHABLE"
 
 
-def test_what_comes_after_the_precheck_is_refused() -> None:
+def test_settings_that_change_after_the_precheck_are_refused() -> None:
     """A broker that was restarted with another setting stops the migration before its point of no return."""
 
-    def look(settings: dict[str, str]) -> None:
-        require_covered(_INPUT, lambda found: found.add_brokers([SeenBroker("broker 1", "5.0.1", settings)]))
+    def check(settings: dict[str, str]) -> None:
+        require_covered(_INPUT, lambda features: features.add_brokers([SeenBroker("broker 1", "5.0.1", settings)]))
 
-    look({"numIOThreads": "4"})
+    check({"numIOThreads": "4"})
     with pytest.raises(ApplicationError, match=r"since PRECHECK the cluster has changed: \[BROKER_PLUGINS\]"):
-        look({"brokerInterceptors": "[mine]"})
+        check({"brokerInterceptors": "[mine]"})

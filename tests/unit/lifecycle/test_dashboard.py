@@ -20,7 +20,7 @@ from models.lifecycle.status import ProgressUnit
 
 ROOT = Path(__file__).parents[3]
 OURS = {"kind", "cluster"}
-#: Each gauge with the labels that it has beside Temporal's own.
+#: Each gauge with the labels that it has in addition to Temporal's own.
 LABELS = {
     "pulsar_migrate_phase": OURS | {"phase"},
     "pulsar_migrate_phase_seconds": OURS | {"phase"},
@@ -34,10 +34,10 @@ LABELS = {
 
 
 def expressions() -> list[str]:
-    """All queries of the dashboard for gauges of ours."""
+    """Return all queries of the dashboard for our gauges."""
     board = json.loads((ROOT / "deploy/grafana/pulsar-migrate.json").read_text())
-    found = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
-    return [one for one in found if "pulsar_migrate_" in one]
+    queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    return [query for query in queries if "pulsar_migrate_" in query]
 
 
 @pytest.mark.parametrize("expression", expressions())

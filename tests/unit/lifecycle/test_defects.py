@@ -207,13 +207,15 @@ def test_a_release_that_cannot_be_read() -> None:
 
 
 def test_servers_that_do_not_report_their_release() -> None:
-    """What cannot be seen is said, with the defects to check for; so is that no broker runs."""
+    """Servers without a known release, and a cluster without brokers, are reported with the defects to check for."""
     findings = Findings()
     check_releases(findings, _RESTART, [], unseen=[Product.BOOKKEEPER, Product.OXIA])
-    unregistered, told = findings.warnings
+    unregistered, unknown = findings.warnings
     assert unregistered.startswith("no broker is registered, so no release is known")
-    assert told.startswith("servers of BookKeeper do not report their release; check yours for BK_REPLACED_BOOKIE (no")
-    assert "BK_GC_LIVE_LOGS (repaired in 4.17.2, 4.16.7)" in told
+    assert unknown.startswith(
+        "servers of BookKeeper do not report their release; check yours for BK_REPLACED_BOOKIE (no"
+    )
+    assert "BK_GC_LIVE_LOGS (repaired in 4.17.2, 4.16.7)" in unknown
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -49,7 +49,7 @@ GOLDEN = """\
 
 
 def status() -> Status:
-    """A migration that copies."""
+    """Return the status of a migration that copies."""
     return Status(
         kind="metadata-store",
         cluster="blue",
@@ -138,7 +138,7 @@ def test_progress(progress: Progress, text: str) -> None:
 
 
 def test_alarms_come_first() -> None:
-    """What makes a migration dangerous stands in red above everything else but the headline."""
+    """Alarms are shown in red above everything else but the headline."""
     text = render(status().model_copy(update={"alarms": ["LAB ONLY: ids < old ones"]}), BEGIN)
     assert text.splitlines()[2] == '🔴 <span style="color:red">**LAB ONLY: ids &lt; old ones**</span>'
 

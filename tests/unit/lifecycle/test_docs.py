@@ -1,4 +1,4 @@
-"""What the documentation says about names, links and commands is what the code has."""
+"""The documentation agrees with the code in names, links and commands."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: ki
 
 
 def section(text: str, heading: str) -> str:
-    """The text under a heading, up to the next one of its level."""
+    """Return the text under a heading, up to the next one of its level."""
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """Cells of all tables of a section, without code marks."""
-    found = [line.strip("|").split("|") for line in section(text, heading).splitlines() if line.startswith("| ")]
-    return [[cell.strip().strip("`") for cell in row] for row in found]
+    """Return the cells of all tables of a section, without code marks."""
+    lines = [line.strip("|").split("|") for line in section(text, heading).splitlines() if line.startswith("| ")]
+    return [[cell.strip().strip("`") for cell in row] for row in lines]
 
 
 def commands(program: str) -> Iterator[tuple[str, list[str]]]:
-    """Every command line of a program in the pages, with the page's name, in words."""
+    """Yield every command line of a program in the pages, split into words, with the page's name."""
     for page in PAGES:
         text = page.read_text().replace("\\\n", " ")
         blocks = [line.strip().removeprefix("$ ") for block in _BLOCK.findall(text) for line in block.splitlines()]
@@ -65,36 +65,36 @@ OURS = list(commands("pulsar-migrate"))
 
 
 def option(command: list[str], name: str) -> str | None:
-    """The value of an option, if it is given."""
+    """Return the value of an option, if it is given."""
     return command[command.index(name) + 1] if name in command else None
 
 
 def kind_of(page: str, command: list[str]) -> Registered:
-    """What a `temporal` line is about: an entity on its own page, else the migration that its workflow id names."""
+    """Return the kind that a `temporal` line is about: an entity on its own page, else that of the workflow id."""
     entities = {f"{kind.package}.md": kind for kind in ENTITIES.values()}
     migration = (option(command, "--workflow-id") or "").partition("/")[0]
     return entities.get(page) or KINDS[migration]
 
 
 def definition(kind: Registered) -> Any:
-    """What Temporal knows of a workflow's signals, queries and updates."""
-    known = [workflow._Definition.must_from_class(found) for found in migrations.workflows()]
-    (mine,) = [found for found in known if found.name == kind.workflow]
+    """Return Temporal's definition of a workflow, with its signals, queries and updates."""
+    definitions = [workflow._Definition.must_from_class(workflow_class) for workflow_class in migrations.workflows()]
+    (mine,) = [definition for definition in definitions if definition.name == kind.workflow]
     return mine
 
 
 def page_name(kind: Kind[Any]) -> str:
-    """The name of a migration's page."""
+    """Return the name of a migration's page."""
     return Path(kind.page).name
 
 
 def page(kind: Kind[Any]) -> str:
-    """The text of a migration's page."""
+    """Return the text of a migration's page."""
     return (ROOT / kind.page).read_text()
 
 
 def example(kind: Kind[Any]) -> MigrationInput:
-    """The plan of the first start in a migration's page."""
+    """Return the plan of the first start in a migration's page."""
     starts = [
         command for name, command in TEMPORAL if name == page_name(kind) and command[1:3] == ["workflow", "start"]
     ]
@@ -165,12 +165,12 @@ def test_every_invariant_of_the_proposal_is_kept_by_something_that_is_tested() -
 
 
 @every_kind
-@pytest.mark.parametrize("part", ["facts", "figures", "certificate"])
-def test_results_are_those_of_the_code(kind: Kind[Any], part: str) -> None:
+@pytest.mark.parametrize("heading", ["facts", "figures", "certificate"])
+def test_results_are_those_of_the_code(kind: Kind[Any], heading: str) -> None:
     """The page explains every fact, every figure and all that the certificate says, and nothing else."""
-    _, _, text = section(page(kind), "The output explained").partition(f"\n### {part.capitalize()}\n")
+    _, _, text = section(page(kind), "The output explained").partition(f"\n### {heading.capitalize()}\n")
     explained = set(re.findall(r"^\| `(\w+)` \|", text.partition("\n### ")[0], re.MULTILINE))
-    assert explained == set(_fields(kind.models[part.removesuffix("s")]))
+    assert explained == set(_fields(kind.models[heading.removesuffix("s")]))
 
 
 def _fields(model: type[BaseModel]) -> Iterator[str]:
@@ -212,7 +212,7 @@ def test_links_resolve(page: Path) -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """Fragments that a page has: its headings, as GitHub writes them, and its own anchors."""
+    """Return the fragments of a page: its headings, as GitHub writes them, and its own anchors."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
     return slugs | set(re.findall(r'<a id="([^"]+)">', text))
@@ -248,23 +248,23 @@ def test_the_pages_show_every_update_query_and_verb(kind: Kind[Any]) -> None:
     named = {
         (command[2], option(command, "--name") or option(command, "--type")) for command in mine if len(command) > 2
     }
-    known = definition(kind)
-    assert {("update", name) for name in known.updates} <= named
-    assert {("query", name) for name in known.queries} <= named
+    described = definition(kind)
+    assert {("update", name) for name in described.updates} <= named
+    assert {("query", name) for name in described.queries} <= named
     assert {("signal", verb.value) for verb in Verb} <= named
 
 
 @pytest.mark.parametrize(("page", "command"), OURS, ids=lambda value: value if isinstance(value, str) else "")
 def test_our_commands_parse(page: str, command: list[str]) -> None:
     """Each `pulsar-migrate` line of the pages is taken by the command line's own parser."""
-    known: Any = get_command(app)
+    group: Any = get_command(app)
     rest = command[1:]
     if rest and rest[0].startswith("--"):
-        assert any(rest[0] in parameter.opts for parameter in known.params), page
+        assert any(rest[0] in parameter.opts for parameter in group.params), page
         return
-    while rest and hasattr(known, "commands"):
-        assert rest[0] in known.commands, page
-        known = known.commands[rest.pop(0)]
+    while rest and hasattr(group, "commands"):
+        assert rest[0] in group.commands, page
+        group = group.commands[rest.pop(0)]
     # The text also mentions commands by their bare name.
     if rest:
-        assert known.make_context(known.name, rest).command is known
+        assert group.make_context(group.name, rest).command is group

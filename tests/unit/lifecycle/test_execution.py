@@ -1,4 +1,4 @@
-"""What activities get first, as it travels."""
+"""The first argument of activities, as it is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INPUT = MetadataStoreInput(cluster="c", source="zk:127.0.0.1:1", target="oxia://
 
 
 class Answer(Result):
-    """What an activity returns."""
+    """The result of an activity."""
 
     count: int
 
@@ -32,7 +32,7 @@ async def test_the_whole_input_travels() -> None:
 
 
 def test_results_tolerate_unknown_fields_and_inputs_do_not() -> None:
-    """What a newer worker returned can be read by an older one; a mistyped field of an input is an error."""
+    """An older worker reads a newer worker's result with an unknown field; a mistyped field of an input is an error."""
     assert TypeAdapter(Answer).validate_python({"count": 1, "new": 2}) == Answer(count=1)
     with pytest.raises(ValidationError, match="ful_verify"):
         MetadataStoreInput.model_validate({**INPUT.model_dump(), "ful_verify": True})

@@ -28,7 +28,7 @@ CALLS = {
     "claimed": (2, "code"),
     "check_store": (None, "taken"),
 }
-# Blockers whose codes are ids of defects and features, or that stand for others.
+# Blockers whose codes are ids of defects and features, or patterns for others.
 NOT_EXPLAINED = {"MORE", "DEFECT_*"}
 
 
@@ -53,7 +53,7 @@ def constants() -> dict[str, str]:
 
 @cache
 def given(name: str) -> frozenset[str]:
-    """Return the codes that a module gives to blockers; `*` stands for what is known only at run time."""
+    """Return the codes that a module gives to blockers; `*` replaces the part that is known only at run time."""
     module = modules()[name]
     codes: set[str] = set()
     for call in (node for node in ast.walk(module) if isinstance(node, ast.Call)):
@@ -102,7 +102,7 @@ def texts(value: ast.expr, module: ast.Module) -> Iterator[str]:
 
 
 def matching(patterns: Iterable[str]) -> set[str]:
-    """Return the explained codes that patterns stand for."""
+    """Return the explained codes that match one of the patterns."""
     expressions = [re.compile(pattern.replace("*", "[A-Z]+")) for pattern in patterns]
     return {code for code in CODES if any(expression.fullmatch(code) for expression in expressions)}
 

@@ -15,8 +15,8 @@ def _blockers(code: str, count: int) -> list[Blocker]:
 def test_a_result_names_the_first_blockers_and_counts_the_others() -> None:
     """The result of a precheck stays small enough for Temporal, however many namespaces differ."""
     blockers = _blockers("DIFFERS", 20_000) + _blockers("UNFIT", 3)
-    found = PrecheckResult(blockers=tuple(blockers), warnings=tuple(map(str, range(20_000))))
-    sent = found.model_dump_json()
+    result = PrecheckResult(blockers=tuple(blockers), warnings=tuple(map(str, range(20_000))))
+    sent = result.model_dump_json()
     assert len(sent) < 50_000
     read = PrecheckResult.model_validate_json(sent)
     assert (len(read.blockers), count_blockers(read.blockers)) == (NAMED, 20_003)

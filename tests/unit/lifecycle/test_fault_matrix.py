@@ -50,7 +50,7 @@ def test_a_late_attempt_of_each_step_that_changes_something_has_a_round(package:
     names = [step.__temporal_activity_definition.name for step in registered]  # pyright: ignore[reportFunctionMemberAccess]
     steps = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     choice: Choice = import_module(f"tests.faults.{package}.rounds").ROUNDS
-    late = {one.gate.step for one in choice.matrix(1) if one.victim == ZOMBIE}
+    late = {fault_round.gate.step for fault_round in choice.matrix(1) if fault_round.victim == ZOMBIE}
     reading = {step.name.removeprefix(prefix) for step in steps_of(f"activities.{package}") if step.options.reads_only}
     assert steps - late - reading - READING.get(package, set()) - ELSEWHERE[package] == set()
 
@@ -59,14 +59,14 @@ def test_a_late_attempt_of_each_step_that_changes_something_has_a_round(package:
 def test_the_sample_has_a_late_worker(package: str) -> None:
     """Every run of the tests has a round of each migration in which a frozen worker comes back too late."""
     choice: Choice = import_module(f"tests.faults.{package}.rounds").ROUNDS
-    assert any(one.victim == ZOMBIE for one in choice.sample(1))
+    assert any(fault_round.victim == ZOMBIE for fault_round in choice.sample(1))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_third_of_the_rounds_is_on_an_ensemble(package: str) -> None:
-    """Of 150 rounds of a migration a third or more has three ZooKeepers; each can be told by its name, and repeated."""
+    """Of 150 rounds of a migration a third or more has three ZooKeepers; its name is enough to repeat a round."""
     choice: Choice = import_module(f"tests.faults.{package}.rounds").ROUNDS
     rounds = choice.rounds(150, 454)
     assert len(rounds) == 150
-    assert sum(one.ensemble for one in rounds) >= 45
+    assert sum(fault_round.ensemble for fault_round in rounds) >= 45
     assert choice.replay(map(str, rounds)) == rounds

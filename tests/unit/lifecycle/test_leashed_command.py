@@ -24,17 +24,17 @@ SECRET = "open-sesame"
 
 
 def nothing() -> None:
-    """The claim is ours."""
+    """Accept that the claim is ours."""
 
 
 @pytest.fixture
 def pids(tmp_path: Path) -> Path:
-    """Where the script notes its own process and its child."""
+    """The file in which the script notes its own process and its child."""
     return tmp_path / "pids"
 
 
 def script(pids: Path, *, deaf: bool = False) -> list[str]:
-    """A command that begins another one, which may not care for TERM, and then takes its time."""
+    """Return a command that starts a child process and runs for long; a deaf one ignores TERM."""
     ignore = "trap '' TERM; " if deaf else ""
     # The inner shell's own number: unprotected, the outer one would put in its own.
     child = f"{ignore}echo \\$\\$ >> {pids}; while :; do sleep 0.1; done"
@@ -42,18 +42,18 @@ def script(pids: Path, *, deaf: bool = False) -> list[str]:
 
 
 def begun(pids: Path) -> list[int]:
-    """Both processes, once they run."""
+    """Wait for both processes, and return their ids."""
     return wait_for("both processes", lambda: two(pids), 20)
 
 
 def two(pids: Path) -> list[int]:
-    """Their ids; none before both are there."""
-    found = pids.read_text().split() if pids.exists() else []
-    return [int(one) for one in found] if len(set(found)) == 2 else []
+    """Return the ids of both processes; none before both run."""
+    ids = pids.read_text().split() if pids.exists() else []
+    return [int(pid) for pid in ids] if len(set(ids)) == 2 else []
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Return whether a process exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -62,7 +62,7 @@ def runs(pid: int) -> bool:
 
 
 def test_environment_and_end() -> None:
-    """A command gets its variables; one that fails is told with its exit code, and without a word of what it said."""
+    """A command gets its variables; a failure names the exit code, and nothing of the output."""
     run_leashed(["sh", "-c", 'test "$ORDER" = 7'], {"ORDER": "7"}, 20, ActivityContext(), nothing)
     with pytest.raises(CommandFailed, match="ended with 3") as failed:
         run_leashed(["sh", "-c", f"echo {SECRET}; exit 3"], {}, 20, ActivityContext(), nothing)
@@ -71,12 +71,12 @@ def test_environment_and_end() -> None:
         run_leashed(["/no/such/program", SECRET], {}, 20, ActivityContext(), nothing)
 
 
-def test_what_it_leaves_behind_is_not_waited_for(pids: Path) -> None:
+def test_a_background_process_is_not_waited_for(pids: Path) -> None:
     """A command that starts something in the background and ends well has ended; what it started lives on."""
     run_leashed(["sh", "-c", f"sleep {LONG} & echo $! > {pids}"], {}, 20, ActivityContext(), nothing)
-    left = int(pids.read_text())
-    assert runs(left)
-    os.kill(left, signal.SIGKILL)
+    background = int(pids.read_text())
+    assert runs(background)
+    os.kill(background, signal.SIGKILL)
 
 
 def test_cancellation_ends_the_whole_group(pids: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_lost_claim_ends_it(pids: Path) -> None:
 
     def lost() -> None:
         if pids.exists():
-            raise Superseded("somebody newer is there")
+            raise Superseded("a newer owner is there")
 
     fails(pids, 600, lost, Superseded)
     pids.unlink()

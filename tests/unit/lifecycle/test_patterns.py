@@ -20,7 +20,7 @@ from models.lifecycle.patterns import matches
     ],
 )
 def test_what_fits(pattern: str, name: str) -> None:
-    """`*` stands for any part of a name, and each other character for itself."""
+    """`*` matches any text, and each other character only itself."""
     assert matches(name, pattern)
 
 
@@ -36,5 +36,5 @@ def test_what_fits(pattern: str, name: str) -> None:
     ],
 )
 def test_what_does_not_fit(pattern: str, name: str) -> None:
-    """Brackets, question marks and dots stand for nothing but themselves."""
+    """Brackets, question marks and dots match only themselves."""
     assert not matches(name, pattern)

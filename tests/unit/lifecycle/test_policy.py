@@ -50,12 +50,12 @@ class Engine:
 
     @property
     def committed(self) -> bool:
-        """Whether the commit is behind."""
+        """Return whether the commit is done."""
         return self.phase in (Phase.VALIDATION, Phase.CLEANUP)
 
     @property
     def blocked(self) -> set[Phase]:
-        """The phases in which writes are blocked, or nobody may be kept waiting."""
+        """Return the phases in which writes are blocked, or a failure may not end the migration."""
         return BLOCKED if self.road is LIVE else {Phase.COMPLETED, Phase.FAILED}
 
     @property
@@ -75,7 +75,7 @@ class Engine:
         self.lifecycle.enter(rules)
 
     def step(self, *, committed: bool = False) -> None:
-        """What comes next when the work of the phase succeeds or its window ends."""
+        """Enter the next phase, as if the work of the phase had succeeded or its window had ended."""
         assert not self.held
         if self.phase is Phase.FAILED and committed:
             self.lifecycle.commit()
@@ -91,14 +91,14 @@ class Engine:
             self.enter(*self.road[phases.index(self.phase) + 1])
 
     def fail(self) -> None:
-        """The work of the phase fails for good."""
+        """Fail the work of the phase finally."""
         if self.phase is Phase.PRECHECK or self.committed:
             self.lifecycle.end()
         else:
             self.enter(Phase.FAILED, POLICIES[Phase.FAILED])
 
     def drive(self) -> int:
-        """Go to an end with the verbs that are legal; how many moves it took."""
+        """Give legal verbs until the migration ends; return how many moves it took."""
         for moves in range(LONGEST_WAY):
             if self.lifecycle.ended:
                 return moves
@@ -112,7 +112,7 @@ class Engine:
 
 
 def check_verb(lifecycle: VerbState, verb: Verb) -> None:
-    """An illegal verb changes nothing and names the legal ones; a legal one is answered and takes effect."""
+    """Check that an illegal verb changes nothing and names the legal ones, and that a legal one takes effect."""
     before, legal = dict(vars(lifecycle)), lifecycle.legal()
     assert lifecycle.judge(verb).accepted is (verb in legal)
     assert vars(lifecycle) == before
@@ -124,7 +124,7 @@ def check_verb(lifecycle: VerbState, verb: Verb) -> None:
 
 
 def check_state(engine: Engine) -> None:
-    """What holds in every state that can be reached."""
+    """Check what must hold in every state that can be reached."""
     lifecycle, legal = engine.lifecycle, engine.lifecycle.legal()
     clone(engine).drive()
     other = clone(engine)
@@ -146,22 +146,22 @@ def check_state(engine: Engine) -> None:
 
 
 def clone(engine: Engine) -> Engine:
-    """An engine in the same state."""
+    """Return an engine in the same state."""
     other = copy.copy(engine)
     other.lifecycle = copy.copy(engine.lifecycle)
     return other
 
 
 def moves(engine: Engine) -> list[Callable[[Engine], None]]:
-    """All that can happen next."""
-    found: list[Callable[[Engine], None]] = [partial(_give, verb=verb) for verb in Verb]
+    """Return all moves that are possible next."""
+    possible: list[Callable[[Engine], None]] = [partial(_give, verb=verb) for verb in Verb]
     if not engine.held:
-        found += [Engine.step, _step_committed]
+        possible += [Engine.step, _step_committed]
     if not engine.lifecycle.ended and engine.phase is not Phase.FAILED:
-        found.append(Engine.fail)
+        possible.append(Engine.fail)
     if engine.phase is Phase.VALIDATION and engine.lifecycle.cleanup_wanted:
-        found.append(_refuse_cleanup)
-    return found
+        possible.append(_refuse_cleanup)
+    return possible
 
 
 def _give(engine: Engine, *, verb: Verb) -> None:
@@ -178,7 +178,7 @@ def _refuse_cleanup(engine: Engine) -> None:
 
 @pytest.mark.parametrize("road", [LIVE, OFFLINE], ids=["live", "offline"])
 def test_every_state(road: list[tuple[Phase, PhasePolicy]]) -> None:
-    """All states that any order of verbs, successes and failures can reach keep the promises of the lifecycle."""
+    """Every state that verbs, successes and failures can reach, in any order, keeps the promises of the lifecycle."""
     start = Engine(road)
     seen, open_states = {start.key}, [start]
     while open_states:
@@ -205,20 +205,20 @@ class Walks(RuleBasedStateMachine):
 
     @rule(verbs=st.lists(st.sampled_from(Verb), min_size=1, max_size=4))
     def give(self, verbs: list[Verb]) -> None:
-        """The operator gives verbs."""
+        """Give verbs, as an operator does."""
         for verb in verbs:
             check_verb(self.engine.lifecycle, verb)
 
     @rule(choice=st.integers(0, 3))
     def move(self, choice: int) -> None:
-        """The engine moves, if it can."""
+        """Move the engine, if it can move."""
         engine_moves = moves(self.engine)[len(Verb) :]
         if choice < len(engine_moves):
             engine_moves[choice](self.engine)
 
     @invariant()
     def promises_hold(self) -> None:
-        """The promises of the lifecycle hold after each move."""
+        """Check that the promises of the lifecycle hold after each move."""
         check_state(self.engine)
 
 

@@ -1,4 +1,4 @@
-"""Why a server cannot be reached, told in words and without waiting."""
+"""Errors for servers that cannot be reached: in plain words and without waiting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACCESS = Access(timeout=10)
 
 @contextlib.contextmanager
 def _another_server() -> Generator[str]:
-    """A port on which something answers that is no store: a line of text, and the end."""
+    """Listen on a port with something that is not a store: a line of text, and the end of the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -43,25 +43,25 @@ def _free_port() -> int:
 
 @pytest.mark.parametrize("address", ["zk:no-such-host.invalid:2181", "oxia://no-such-host.invalid:6648"])
 def test_unknown_hosts(address: str) -> None:
-    """A name that does not resolve is told as such, for both stores."""
+    """A name that does not resolve is reported as such, for both stores."""
     _refused(address, "the name no-such-host.invalid does not resolve")
 
 
 @pytest.mark.parametrize("scheme", ["zk:", "oxia://"])
 def test_refused_ports(scheme: str) -> None:
-    """A port on which nobody listens is told as such, for both stores."""
+    """A port on which no server listens is reported as such, for both stores."""
     port = _free_port()
     _refused(f"{scheme}127.0.0.1:{port}", f"no server listens on port {port} of 127.0.0.1")
 
 
 def test_another_server_on_the_port() -> None:
-    """A port on which something else answers is no ZooKeeper, and no reason to wait."""
+    """A port on which something else answers is not taken for ZooKeeper and is not waited for."""
     with _another_server() as address:
         _refused(f"zk:{address}", f"{address} does not speak ZooKeeper's protocol")
 
 
 def test_one_of_several_is_enough_to_wait_for() -> None:
-    """A server that is silent may answer yet: nobody says that there is none."""
+    """A server that is silent may still answer: no error says that it does not exist."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"zk:127.0.0.1:{_free_port()},127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(StoreUnreachable) as refused, open_cas_reader(parse_store_url(address), Access(timeout=1)):
@@ -70,7 +70,7 @@ def test_one_of_several_is_enough_to_wait_for() -> None:
 
 
 def _refused(address: str, why: str) -> None:
-    """Both clients of a store say why, long before their timeout."""
+    """Check that both clients of a store name the cause, long before their timeout."""
     url = parse_store_url(address)
     for open_store in (open_reader, open_cas_reader):
         begun = time.monotonic()

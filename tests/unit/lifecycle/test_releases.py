@@ -158,7 +158,7 @@ def test_defaults(setting: str, expected: list[str | None]) -> None:
 
 
 def test_differences_between_two_releases() -> None:
-    """What only one of two releases does is named with that release, in the kinds in which it matters."""
+    """A difference between two releases is named with its release, in the kinds in which it matters."""
     old, middle, new = _TESTED
     assert behaviour_differences(old, new, "metadata-store/live") == behaviour_differences(new, old, "metadata-store")
     (live, parameters, policies) = behaviour_differences(old, middle, "metadata-store")

@@ -1,4 +1,4 @@
-"""The worker's settings: secrets stay hidden, files stand for them, and contradictions are refused."""
+"""The worker's settings: secrets stay hidden, files can hold them, and contradictions are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GREEN = "credentials__green__"
 
 
 def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
-    """As a worker reads them from its environment."""
+    """Return the settings as a worker reads them from its environment."""
     for name, value in values.items():
         monkeypatch.setenv(f"PULSAR_MIGRATE_{name.upper()}", value)
     return Settings()
@@ -113,13 +113,13 @@ def test_credentials_follow_from_the_settings(monkeypatch: pytest.MonkeyPatch) -
     """Nothing, a token, a file or OAuth2, with the TLS files and the timeout."""
     assert AdminAccess.from_settings(Settings()) == AdminAccess()
     assert not AdminAccess.from_settings(Settings()).guarded
-    with monkeypatch.context() as one:
-        access = AdminAccess.from_settings(settings(one, admin_token=SECRET, admin_timeout="PT7S"))
+    with monkeypatch.context() as patch:
+        access = AdminAccess.from_settings(settings(patch, admin_token=SECRET, admin_timeout="PT7S"))
         assert (access.timeout, type(access.auth), access.guarded) == (7.0, Token, True)
-    with monkeypatch.context() as one:
-        assert isinstance(AdminAccess.from_settings(settings(one, admin_token_file="f")).auth, TokenFile)
-    with monkeypatch.context() as one:
-        given = settings(one, admin_oauth2_key_file="k", admin_oauth2_token_url="u", admin_tls_ca="ca")
+    with monkeypatch.context() as patch:
+        assert isinstance(AdminAccess.from_settings(settings(patch, admin_token_file="f")).auth, TokenFile)
+    with monkeypatch.context() as patch:
+        given = settings(patch, admin_oauth2_key_file="k", admin_oauth2_token_url="u", admin_tls_ca="ca")
         access = AdminAccess.from_settings(given)
         assert isinstance(access.auth, ClientCredentials)
         assert (access.tls.ca_file, access.tls.cert_file, access.tls.verify_hostname) == ("ca", None, True)
@@ -154,7 +154,7 @@ def test_a_named_set_has_all_that_the_common_one_has(monkeypatch: pytest.MonkeyP
 
 
 def test_a_name_that_is_not_there_is_not_taken_for_the_common_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unknown name is told with those that there are; nothing of the common credentials is used for it."""
+    """An unknown name is reported with the known ones; nothing of the common credentials is used for it."""
     with pytest.raises(UnknownCredentials, match="'green'; they have none with a name"):
         Settings(admin_token=SecretStr(SECRET)).credentials_of("green")
     given = settings(monkeypatch, admin_token=SECRET, credentials='{"old":{},"new":{}}')
@@ -180,7 +180,7 @@ def test_a_name_that_is_not_there_is_not_taken_for_the_common_one(monkeypatch: p
     ],
 )
 def test_wrong_named_sets_are_refused(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], said: str) -> None:
-    """What a set does not have, or has twice, keeps a worker from starting; the message names it, and no secret."""
+    """A setting that a set lacks, or has twice, keeps a worker from starting; the message names it, and no secret."""
     for name, value in values.items():
         monkeypatch.setenv(f"PULSAR_MIGRATE_{name.upper()}", value)
     with pytest.raises(CommandFailed, match=said) as caught:

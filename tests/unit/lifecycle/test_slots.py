@@ -16,7 +16,7 @@ GOES_ON = threading.Event()
 
 @contextmanager
 def waiting(slots: SlotScheduler, tag: str) -> Generator[threading.Event]:
-    """A thread that asks for a slot, and holds it until the end; yields what is set when it has got it."""
+    """Start a thread that asks for a slot and holds it until the end; yield an event that says it has the slot."""
     got, done = threading.Event(), threading.Event()
 
     def ask() -> None:
@@ -57,8 +57,8 @@ def test_a_machine_shares_its_cores() -> None:
     assert limits.bulk >= 8 * limits.each
 
 
-def test_urgent_work_waits_for_nobody() -> None:
-    """A run for which somebody is blocked gets a slot at once where bulk runs have all of theirs."""
+def test_urgent_work_gets_a_slot_at_once() -> None:
+    """A run that blocks clients gets a slot at once where bulk runs have all of theirs."""
     slots = SlotScheduler(lambda: Limits(3, 3, 9))
     with ExitStack() as stack:
         hold(stack, slots, "copy", 3)
@@ -67,7 +67,7 @@ def test_urgent_work_waits_for_nobody() -> None:
 
 
 def test_a_run_keeps_to_its_share() -> None:
-    """What a run may not have is there for the next one, and that has it at once."""
+    """A slot above the share of one run is free for the next run, which gets it at once."""
     slots = SlotScheduler(lambda: Limits(2, 3, 9))
     with ExitStack() as stack:
         hold(stack, slots, "copy", 2)
@@ -76,25 +76,25 @@ def test_a_run_keeps_to_its_share() -> None:
             assert not more.is_set()
 
 
-def test_whoever_has_least_comes_first() -> None:
-    """A slot that is given back goes to the run with the fewest, though another one has waited longer."""
+def test_the_run_with_the_fewest_slots_comes_first() -> None:
+    """A slot that is released goes to the run with the fewest, though another one has waited longer."""
     slots = SlotScheduler(lambda: Limits(9, 3, 9))
-    with ExitStack() as rest, waiting(slots, "first") as first, ExitStack() as one:
+    with ExitStack() as rest, waiting(slots, "first") as first, ExitStack() as held:
         wait_for("the first slot", first.is_set, 10)
-        hold(one, slots, "copy", 1)
+        hold(held, slots, "copy", 1)
         hold(rest, slots, "copy", 1)
         with waiting(slots, "first") as more:
             wait_until_equal("the longest wait", lambda: slots._waiting["first"], 1, 10)  # pyright: ignore[reportPrivateUsage]
             with waiting(slots, "none") as none:
                 wait_for("a wait", lambda: slots.waits("none"), 10)
                 assert not slots.waits("first"), "it has one already"
-                one.close()
+                held.close()
                 assert none.wait(10)
                 assert not more.is_set()
 
 
 def test_a_stopped_run_does_not_wait() -> None:
-    """Stopping ends a wait for a slot; a run that is told to stop gets none."""
+    """Stopping ends a wait for a slot; a run that must stop gets none."""
     slots = SlotScheduler(lambda: Limits(1, 1, 9))
     stopped = threading.Event()
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What a process knows of a source's changes, also where two attempts share it.
+"""Changes of a source that a process knows, also where two attempts share them.
 
 The feed is a double: which changes arrive between two looks cannot be chosen with a real server. The real one is under
 test in tests/integration/clients and in the migrations of tests/integration/metadata_store.
@@ -23,22 +23,22 @@ class Feed:
 
     def __init__(self) -> None:
         self.gap: str | None = None
-        self.told: set[bytes] = set()
+        self.changed: set[bytes] = set()
 
     def start(self) -> int:
-        """Begin to tell."""
+        """Begin to report changes."""
         return 7
 
     def drain(self, timeout: float) -> set[bytes]:
-        """Hand over what was told."""
+        """Return the changes that were reported since the last call."""
         assert timeout > 0
         if self.gap:
             raise StoreUnreachable(self.gap)
-        told, self.told = self.told, set()
-        return told
+        changed, self.changed = self.changed, set()
+        return changed
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Close the feed; nothing to do here."""
         self.gap = self.gap or "closed"
 
 
@@ -50,14 +50,14 @@ def restart(watch: SourceWatch, missed: str = "") -> Feed:
 
 
 def test_a_new_watch_has_a_gap_until_a_scan_fills_it() -> None:
-    """What was found by a scan is dirty, and later changes come on top."""
+    """A path that a scan finds is dirty, and later changes are added to it."""
     watch = SourceWatch(FIRST)
     assert watch.gap()
     feed = restart(watch, watch.gap())
     assert watch.gap()
     watch.fill(cast("ChangeFeed", feed), [b"/a", CLAIM.encode()])
     assert not watch.gap()
-    feed.told = {b"/b"}
+    feed.changed = {b"/b"}
     assert watch.collect(1).paths == {b"/a", b"/b"}
 
 
@@ -82,7 +82,7 @@ def test_a_feed_that_does_not_start_leaves_a_gap() -> None:
             raise StoreUnreachable("an election")
 
     watch = SourceWatch(FIRST)
-    restart(watch).told = {b"/a"}
+    restart(watch).changed = {b"/a"}
     assert watch.collect(1).paths == {b"/a"}
     for missed in ("", "lost"):
         with pytest.raises(StoreUnreachable, match="an election"):
@@ -99,15 +99,15 @@ def test_a_late_comparison_cleans_nothing_that_changed_since() -> None:
     """An attempt that froze after its comparison wakes up when the next one has collected the path again."""
     watch = SourceWatch(FIRST)
     feed = restart(watch)
-    feed.told = {b"/a", b"/b"}
+    feed.changed = {b"/a", b"/b"}
     late = watch.collect(1)
-    feed.told = {b"/a"}
+    feed.changed = {b"/a"}
     newer = watch.collect(1)
     watch.mark_clean(late.paths, late.mark)
     assert watch.collect(1).paths == {b"/a"}
     assert watch.changed_after(late.mark) == {b"/a"}
     assert watch.changed_after(newer.mark) == frozenset()
-    watch.mark_clean({b"/a", b"/never told"}, newer.mark)
+    watch.mark_clean({b"/a", b"/never reported"}, newer.mark)
     assert watch.collect(1).paths == frozenset()
 
 
@@ -115,7 +115,7 @@ def test_a_gap_that_opens_during_a_look_is_seen() -> None:
     """Nothing is handed over then, and the caller finds the gap."""
     watch = SourceWatch(FIRST)
     feed = restart(watch)
-    feed.told = {b"/a"}
+    feed.changed = {b"/a"}
     assert watch.collect(1) == DirtyPaths(frozenset({b"/a"}), 1)
     feed.gap = "the server went away"
     assert watch.collect(1).paths == {b"/a"}

@@ -43,7 +43,7 @@ async def follow(runtime: Runtime, execution: Execution[MetadataStoreInput], wor
 
 
 def definition_of(activity_function: Any) -> Any:
-    """The definition that Temporal's worker reads."""
+    """Return the definition that Temporal's worker reads."""
     # The SDK has no public way to ask for it.
     return activity.defn.__globals__["_Definition"].must_from_callable(activity_function)
 

@@ -1,4 +1,4 @@
-"""What a topic has after the position at which it was ended."""
+"""Messages that a topic has after the position at which it was ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clients.pulsar.admin.topics import InternalInfo, LedgerStats, Position
 
 
 @pytest.mark.parametrize(
-    ("ledgers", "end", "told"),
+    ("ledgers", "end", "expected"),
     [
         ([(3, 5)], None, ""),
         ([(2, 9), (3, 0)], (3, 4), ""),
@@ -19,8 +19,8 @@ from clients.pulsar.admin.topics import InternalInfo, LedgerStats, Position
         ([(3, 5)], (3, -1), "5 entries in ledger 3"),
     ],
 )
-def test_entries_after_the_end(ledgers: list[tuple[int, int]], end: tuple[int, int] | None, told: str) -> None:
+def test_entries_after_the_end(ledgers: list[tuple[int, int]], end: tuple[int, int] | None, expected: str) -> None:
     """Ledgers after the end are named; what an open ledger has is not stored."""
     position = None if end is None else Position(ledger_id=end[0], entry_id=end[1])
     stored = tuple(LedgerStats(ledger_id=ledger, entries=entries) for ledger, entries in ledgers)
-    assert after_end(InternalInfo(ledgers=stored, terminated_position=position)) == told
+    assert after_end(InternalInfo(ledgers=stored, terminated_position=position)) == expected

@@ -1,4 +1,4 @@
-"""What a task of a Spark job tells the driver, and what it leaves to Spark."""
+"""Results that a task of a Spark job reports to the driver, and errors that it leaves to Spark."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Done(NamedTuple):
 
 
 def new_tally() -> Accumulator[Tally]:
-    """One that no driver knows."""
+    """Return an accumulator that no driver knows."""
     return Accumulator(-1 - next(numbers), Tally(), TallyParam())
 
 
 def fail(error: StoreError) -> Done:
-    """A task that raises its item."""
+    """Return a task that raises its item."""
     raise error
 
 
@@ -49,9 +49,9 @@ def test_what_may_pass_is_left_to_spark_until_the_last_try() -> None:
     assert tally.value == Tally(errors=(error,))
 
 
-def test_what_is_final_is_told_at_once() -> None:
+def test_a_final_error_is_reported_at_once() -> None:
     """Another try would end the same way."""
-    error = StoreConflict("somebody else holds it")
+    error = StoreConflict("another migration holds it")
     tally = new_tally()
     assert list(with_error_capture(fail, tally, 4)([error])) == []
     assert tally.value.errors == (error,)

@@ -47,7 +47,7 @@ class Figures(BaseModel):
     rounds: Count = 0
     by_kind: dict[str, Ledgers] = Field(default_factory=dict)
     verify_seconds: Seconds | None = None
-    seconds_on_the_way_back: Seconds | None = None
+    seconds_of_rollback: Seconds | None = None
     whole: bool = True
     build: Inner | None = None
     odd: float = Field(default=0.0, title="something odd")
@@ -78,7 +78,7 @@ def test_times(seconds: float, text: str) -> None:
     [(0, "0 B"), (812, "812 B"), (1234, "1.2 kB"), (999_960, "1.0 MB"), (1_234_567_890, "1.2 GB"), (5e12, "5.0 TB")],
 )
 def test_sizes(size: float, text: str) -> None:
-    """Sizes are shown in decimal units, with one digit behind the point."""
+    """Sizes are shown in decimal units, with one digit after the point."""
     assert SIZE.format(size) == text
 
 
@@ -93,7 +93,7 @@ def test_a_model_is_described_by_its_annotations() -> None:
         speed_bytes=12_400_000,
         rounds=3,
         by_kind={"schema": 1, "cursor": 1200},
-        seconds_on_the_way_back=75,
+        seconds_of_rollback=75,
         build=Inner(copied_ledgers=1, compared_entries=20_000, seconds=45.04),
         odd=0.12345,
     )
@@ -106,7 +106,7 @@ def test_a_model_is_described_by_its_annotations() -> None:
         "speed 12.4 MB/s",
         "rounds 3",
         "by kind: schema 1 ledger, cursor 1,200 ledgers",
-        "on the way back 1 min 15 s",
+        "of rollback 1 min 15 s",
         "whole: yes",
         "build: copied 1 ledger, compared 20,000 entries, 45.0 s",
         "something odd 0.123",
@@ -145,7 +145,7 @@ def test_json_is_exact_and_its_schema_names_the_unit() -> None:
     ],
 )
 def test_values_without_units(value: object, text: str) -> None:
-    """What has no unit is shown by its type."""
+    """Values without a unit are shown by their type."""
     assert format_value(value) == text
 
 

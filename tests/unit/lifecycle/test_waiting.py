@@ -1,4 +1,4 @@
-"""What tests say when they wait in vain."""
+"""Messages of tests whose wait times out."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ UNENDING = {Phase.COMPLETED, SwitchPhase.REGISTER, Phase.FAILED, SwitchPhase.ROL
 
 @pytest.mark.parametrize("kind", WaitKind)
 def test_each_kind_of_wait_names_its_verbs(kind: WaitKind) -> None:
-    """Whatever is waited for, there is a verb that ends it."""
+    """Every kind of wait has a verb that ends it."""
     assert ENDERS[kind]
     assert set(ENDERS[kind]) <= set(Verb)
 

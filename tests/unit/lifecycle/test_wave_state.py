@@ -1,4 +1,4 @@
-"""What waves count, and when their error budget is exceeded."""
+"""Counts of waves, and when their error budget is exceeded."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_accepted_failures_count_no_longer() -> None:
 
 
 def test_a_state_survives_its_json() -> None:
-    """What a run hands to the next one is what that one reads; a field of a newer version does not disturb it."""
+    """The next run reads the state of this one; a field of a newer version does not disturb it."""
     state = WaveState.begin(WavePolicy(canary=0, wave_size=7))
     state.count(3, BatchResult(failed=_failed("a", "b")))
     written = state.model_dump_json()

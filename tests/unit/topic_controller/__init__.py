@@ -1,1 +1,1 @@
-"""What tests of the controller of scalable topics share."""
+"""Unit tests of the controller of scalable topics."""

@@ -1,4 +1,4 @@
-"""Which consumer reads which segments, over random lives of layouts."""
+"""Assignments of segments to consumers, over random histories of layouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOVES = st.lists(st.tuples(st.sampled_from(["split", "merge", "drain"]), st.int
 
 
 def _lived(moves: Iterable[tuple[str, int]]) -> tuple[SegmentLayout, set[int]]:
-    """A layout behind splits and merges, and the segments that were consumed meanwhile, parents first."""
+    """Return a layout after splits and merges, and the segments that were consumed during them, parents first."""
     layout, drained = SegmentLayout.initial(2, 0), set[int]()
     for move, choice in moves:
         active = layout.active
@@ -27,8 +27,8 @@ def _lived(moves: Iterable[tuple[str, int]]) -> tuple[SegmentLayout, set[int]]:
         elif move == "drain":
             ready = [
                 number
-                for number, one in layout.segments.items()
-                if one.sealed
+                for number, segment in layout.segments.items()
+                if segment.sealed
                 and number not in drained
                 and all(parent.segment_id in drained for parent in layout.ancestors(number))
             ]
@@ -44,9 +44,9 @@ def _given_out(assignments: Assignments) -> list[int]:
 def test_each_segment_whose_turn_it_is_has_one_reader(moves: list[tuple[str, int]], names: set[str]) -> None:
     """Nothing is read twice, nothing is left out whose parents are consumed, and nothing overtakes its parents."""
     layout, drained = _lived(moves)
-    found = assign(layout, drained, names)
-    assert {*found} == names
-    given_out = _given_out(found)
+    assigned = assign(layout, drained, names)
+    assert {*assigned} == names
+    given_out = _given_out(assigned)
     assert len(given_out) == len({*given_out})
     for number in given_out:
         assert {ancestor.segment_id for ancestor in layout.ancestors(number)} <= drained
@@ -60,7 +60,7 @@ def test_each_segment_whose_turn_it_is_has_one_reader(moves: list[tuple[str, int
 
 @given(_MOVES, _NAMES)
 def test_what_is_consumed_moves_nothing_else(moves: list[tuple[str, int]], names: set[str]) -> None:
-    """When a sealed segment is consumed, only its children are handed out; nobody loses what he has."""
+    """When a sealed segment is consumed, only its children are handed out; no consumer loses its segments."""
     layout, drained = _lived(moves)
     before = assign(layout, drained, names)
     sealed = [number for number in _given_out(before) if layout.segments[number].sealed]
@@ -71,8 +71,10 @@ def test_what_is_consumed_moves_nothing_else(moves: list[tuple[str, int]], names
 
 
 @given(_MOVES, _NAMES, st.sampled_from([f"consumer-{number}" for number in range(8)]))
-def test_whoever_returns_has_what_he_had(moves: list[tuple[str, int]], names: set[str], name: str) -> None:
-    """Assignments follow from the names alone: a consumer that leaves and returns disturbs nobody in the end."""
+def test_a_consumer_that_returns_gets_its_segments_back(
+    moves: list[tuple[str, int]], names: set[str], name: str
+) -> None:
+    """Assignments follow from the names alone: a consumer that leaves and returns changes no other in the end."""
     layout, drained = _lived(moves)
     whole = assign(layout, drained, {*names, name})
     assert changed(whole, assign(layout, drained, [*sorted(names, reverse=True), name])) == {}
@@ -83,12 +85,12 @@ def test_turns_go_over_active_segments() -> None:
     layout = SegmentLayout.initial(5, 0)
     assert assign(layout, (), ["b", "a"]) == {"a": (0, 2, 4), "b": (1, 3)}
     assert assign(layout, (), []) == {}
-    # Whoever waits for the first child of a sealed segment reads that first.
+    # A consumer that waits for the first child of a sealed segment reads that first.
     split = layout.split(1, 0)
     assert assign(split, (), ["b", "a"]) == {"a": (0, 3), "b": (1, 2, 4)}
     assert assign(split, (1,), ["b", "a"]) == {"a": (0, 6, 3), "b": (5, 2, 4)}
 
 
-def test_only_what_changed_is_told() -> None:
-    """A consumer whose segments are the same hears nothing."""
+def test_only_changes_are_published() -> None:
+    """A consumer whose segments are the same gets no message."""
     assert changed({"a": (1,), "b": (2,)}, {"a": (1,), "b": (), "c": (2,)}) == {"b": (), "c": (2,)}

@@ -35,7 +35,7 @@ class _Step:
 
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_step_that_fails_at_its_end_is_not_reported(*, cancelled: bool) -> None:
-    """No error is reported of a step that was ended, also where the task that ended it was cancelled meanwhile."""
+    """No error is reported of a step that was ended, also where the task that ended it was itself cancelled."""
     reported: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()

@@ -1,4 +1,4 @@
-"""Which split or merge is due: floors, ceilings, hysteresis, cooldowns and windows, for any load."""
+"""Due splits and merges: floors, ceilings, hysteresis, cooldowns and windows, for any load."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Topic:
         self.changes: list[tuple[datetime, Change]] = []
         self.consumers = 0
 
-    def look(self, rates: dict[int, float]) -> ScaleVerdict:
-        """One look, and what follows from it."""
+    def check(self, rates: dict[int, float]) -> ScaleVerdict:
+        """Check the load once, and make the change that follows from it."""
         segments = ScaledSegment.all_of(self.layout)
         loads = {segment.segment_id: Load(msg_rate_in=rates.get(segment.segment_id, 0.0)) for segment in segments}
         watch = ScaleWatch(policy=self.policy, segments=segments, changed_at_ms=self.layout.changed_at_ms)
@@ -54,8 +54,10 @@ class Topic:
         self.changes.append((self.now, change))
 
     def spread(self, total: float, first: float = 0.5) -> dict[int, float]:
-        """Rates by segment: a part of all on the first hash, the rest even."""
-        rates = {one.segment_id: total * (1 - first) * one.hash_range.size / 65536 for one in self.layout.active}
+        """Return rates by segment: a part of all on the first hash, the rest even."""
+        rates = {
+            segment.segment_id: total * (1 - first) * segment.hash_range.size / 65536 for segment in self.layout.active
+        }
         rates[self.layout.active[0].segment_id] += total * first
         return rates
 
@@ -63,17 +65,17 @@ class Topic:
 def test_load_splits_the_hottest() -> None:
     """A segment at a threshold splits, the hottest first, and the next one when the cooldown is over."""
     topic = Topic(AutoScale.model_validate({**FAST, "split_cooldown_seconds": 180}), segments=3)
-    due = topic.look({0: 100, 1: 500, 2: 99}).decision
+    due = topic.check({0: 100, 1: 500, 2: 99}).decision
     assert due is not None
     assert (due.change, due.segments, due.why) == (
         Change.SPLIT,
         (1,),
         "segment 1 has 5.00 times the load at which it splits",
     )
-    assert "the cooldown of splits is not over" in topic.look({0: 100}).why
-    assert topic.look({0: 100}).decision is None
-    assert topic.look({0: 99}).why.startswith("no segment is at a split threshold")
-    assert topic.look({0: 100}).decision is not None
+    assert "the cooldown of splits is not over" in topic.check({0: 100}).why
+    assert topic.check({0: 100}).decision is None
+    assert topic.check({0: 99}).why.startswith("no segment is at a split threshold")
+    assert topic.check({0: 100}).decision is not None
 
 
 @pytest.mark.parametrize("name", ["msg_rate_in", "bytes_rate_in", "msg_rate_out", "bytes_rate_out"])
@@ -93,17 +95,17 @@ def test_idle_neighbours_merge() -> None:
     policy = AutoScale(min_segments=2, merge_window_seconds=300, merge_cooldown_seconds=600)
     topic = Topic(policy, segments=4)
     for _ in range(60):
-        topic.look({})
+        topic.check({})
     assert [at - START for at, _ in topic.changes] == [timedelta(minutes=5), timedelta(minutes=15)]
     assert len(topic.layout.active) == 2
-    assert "at least 2 segments must stay" in topic.look({}).why
+    assert "at least 2 segments must stay" in topic.check({}).why
 
 
-def test_a_burst_begins_the_window_anew() -> None:
-    """One look with load, and a merge waits for the whole window again."""
+def test_a_burst_restarts_the_window() -> None:
+    """After one check with load a merge waits for the whole window again."""
     topic = Topic(AutoScale.model_validate(FAST), segments=2)
     for minute in range(12):
-        topic.look({0: 21} if minute == 4 else {})
+        topic.check({0: 21} if minute == 4 else {})
     assert [at - START for at, _ in topic.changes] == [timedelta(minutes=10)]
 
 
@@ -111,17 +113,17 @@ def test_what_would_split_again_is_not_merged() -> None:
     """Two loads that together are at a split threshold stay apart, however near the thresholds are."""
     policy = {"split_msg_rate_in_threshold": 100, "merge_msg_rate_in_threshold": 90, "merge_window_seconds": 0}
     topic = Topic(AutoScale.model_validate(policy), segments=2)
-    assert topic.look({0: 60, 1: 40}).decision is None
-    assert topic.look({0: 59, 1: 40}).decision is not None
+    assert topic.check({0: 60, 1: 40}).decision is None
+    assert topic.check({0: 59, 1: 40}).decision is not None
 
 
 def test_merges_in_a_row_have_an_end() -> None:
     """A segment that comes from as many merges as may be is not merged again."""
     topic = Topic(AutoScale(max_dag_depth=1, merge_window_seconds=0, merge_cooldown_seconds=0), segments=4)
     for _ in range(20):
-        topic.look({})
+        topic.check({})
     assert len(topic.layout.active) == 2
-    assert "come from many merges" in topic.look({}).why
+    assert "come from many merges" in topic.check({}).why
 
 
 def test_consumers_split() -> None:
@@ -129,11 +131,11 @@ def test_consumers_split() -> None:
     topic = Topic(AutoScale(max_segments=3, split_cooldown_seconds=0, merge_window_seconds=0))
     topic.consumers = 5
     for _ in range(10):
-        topic.look({})
+        topic.check({})
     assert len(topic.layout.active) == 3
     topic.policy = AutoScale(split_for_consumers=False, merge_window_seconds=0)
     topic.now += timedelta(hours=1)
-    assert topic.look({}).decision is not None
+    assert topic.check({}).decision is not None
 
 
 def test_changes_by_hand_begin_the_cooldowns() -> None:
@@ -144,9 +146,9 @@ def test_changes_by_hand_begin_the_cooldowns() -> None:
         topic.change(change, segments)
         topic.layout = topic.layout.without_segments(segments, 0)
         hot = topic.layout.active[0].segment_id
-        reasons = [topic.look({hot: 500}).why for _ in range(3)]
+        reasons = [topic.check({hot: 500}).why for _ in range(3)]
         assert all("the cooldown of splits is not over" in why for why in reasons), reasons
-        due = topic.look({hot: 500}).decision
+        due = topic.check({hot: 500}).decision
         assert due is not None
         assert (due.change, due.segments) == (Change.SPLIT, (hot,))
 
@@ -166,7 +168,7 @@ def test_a_new_topic_has_no_cooldown() -> None:
     """The creation of a topic is not a change: its segments may split at the first look."""
     topic = Topic(AutoScale.model_validate(FAST))
     topic.layout = ControlledLayout.created(1, {}, int(topic.now.timestamp() * 1000))
-    assert topic.look({0: 500}).decision is not None
+    assert topic.check({0: 500}).decision is not None
 
 
 def test_a_window() -> None:
@@ -197,12 +199,12 @@ def test_a_window() -> None:
     topic = Topic(AutoScale(windows=(window,)))
     topic.now = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
     for _ in range(110):
-        topic.look({})
+        topic.check({})
     assert [change for _, change in topic.changes] == [Change.SPLIT] * 7
-    assert {one.hash_range.size for one in topic.layout.active} == {8192}
-    assert "nothing is merged in a window" in topic.look({}).why
+    assert {segment.hash_range.size for segment in topic.layout.active} == {8192}
+    assert "nothing is merged in a window" in topic.check({}).why
     for _ in range(30):
-        topic.look({})
+        topic.check({})
     assert topic.changes[-1][1] is Change.MERGE
 
 
@@ -236,7 +238,7 @@ def test_brokers_names() -> None:
 
 @st.composite
 def policies(draw: st.DrawFn) -> AutoScale:
-    """Floors, ceilings, cooldowns and windows of any length."""
+    """Return floors, ceilings, cooldowns and windows of any length."""
     least, times = draw(st.integers(1, 6)), st.integers(0, 600)
     limits = {"min_segments": least, "max_segments": least + draw(st.integers(0, 10))}
     names = ("split_cooldown_seconds", "merge_cooldown_seconds", "merge_window_seconds")
@@ -245,29 +247,31 @@ def policies(draw: st.DrawFn) -> AutoScale:
 
 @given(policy=policies(), totals=st.lists(st.tuples(st.floats(0, 3000), st.floats(0, 1)), max_size=60))
 def test_any_load(policy: AutoScale, totals: list[tuple[float, float]]) -> None:
-    """Whatever the load: never above the ceiling, never merged below the floor, and no cooldown is cut short."""
+    """Under any load a topic never exceeds the ceiling or goes below the floor, and no cooldown is cut short."""
     topic = Topic(policy)
     for total, first in totals:
         before = len(topic.layout.active)
-        due = topic.look(topic.spread(total, first)).decision
+        due = topic.check(topic.spread(total, first)).decision
         count = len(topic.layout.active)
         assert count <= policy.max_segments
         assert due is None or due.change is Change.SPLIT or count >= policy.min_segments
         # What is below the floor splits at once.
         assert before >= policy.min_segments or count == before + 1
-    split, merge = (timedelta(seconds=one) for one in (policy.split_cooldown_seconds, policy.merge_cooldown_seconds))
+    split, merge = (
+        timedelta(seconds=seconds) for seconds in (policy.split_cooldown_seconds, policy.merge_cooldown_seconds)
+    )
     above = topic.changes[policy.min_segments - 1 :]
     for number, (at, change) in enumerate(above):
         assert all(at - then >= (split if change is Change.SPLIT else merge) for then, _ in above[:number])
 
 
 @given(policy=policies(), total=st.floats(0, 3000), first=st.floats(0, 1), segments=st.integers(1, 8))
-def test_constant_load_settles(policy: AutoScale, total: float, first: float, segments: int) -> None:
-    """Under a load that does not change a topic comes to rest, and nothing is split and merged in turn."""
+def test_constant_load_leads_to_a_final_layout(policy: AutoScale, total: float, first: float, segments: int) -> None:
+    """Under a constant load the layout stops changing, and no segment is split and merged in turn."""
     topic = Topic(policy, segments)
     for _ in range(400):
-        topic.look(topic.spread(total, first))
-    settled = len(topic.changes)
+        topic.check(topic.spread(total, first))
+    final = len(topic.changes)
     for _ in range(200):
-        topic.look(topic.spread(total, first))
-    assert len(topic.changes) == settled
+        topic.check(topic.spread(total, first))
+    assert len(topic.changes) == final

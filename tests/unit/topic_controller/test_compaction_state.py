@@ -7,22 +7,22 @@ from models.topic_controller.state import MAX_UNCOMPACTED, CompactionState
 
 
 def changes(*ended: str, assigned: int = 0) -> AssignmentChanges:
-    """So many consumers got segments, and these left."""
+    """Return changes in which some consumers got segments, and these left."""
     assignments = {f"c{number}": (0,) for number in range(assigned)}
-    told = SubscriptionChanges(subscription="bill", assignments=assignments, ended=ended)
-    return AssignmentChanges(generation=1, epoch=0, subscriptions=(told,))
+    changed = SubscriptionChanges(subscription="bill", assignments=assignments, ended=ended)
+    return AssignmentChanges(generation=1, epoch=0, subscriptions=(changed,))
 
 
 def test_who_ended_long_ago_is_forgotten() -> None:
-    """With the second compaction behind the end of its session, and not where it has come back."""
-    news, nobody = (
+    """A session is forgotten with the second compaction after its end, and not if its consumer has come back."""
+    news, absent = (
         CompactionState().with_published(changes("gone", "back", assigned=MAX_UNCOMPACTED)),
         dict[str, Coordinator](),
     )
-    first = news.with_compaction(changes("later"), nobody)
+    first = news.with_compaction(changes("later"), absent)
     assert (first.compact, first.forgotten) == (True, ())
     news = news.with_published(first)
-    assert not news.with_compaction(changes(), nobody).compact
+    assert not news.with_compaction(changes(), absent).compact
     news = news.with_published(changes(assigned=MAX_UNCOMPACTED))
     returned = Coordinator()
     returned.join(["back"])
@@ -31,7 +31,7 @@ def test_who_ended_long_ago_is_forgotten() -> None:
     assert news.with_published(second).ended_earlier == ("bill/later",)
 
 
-def test_many_consumers_are_told_together() -> None:
+def test_many_consumers_share_a_compaction() -> None:
     """A change of all segments of more consumers than that does not compact the topic each time."""
     crowd = Coordinator()
     crowd.join([f"c{number}" for number in range(2 * MAX_UNCOMPACTED)])

@@ -19,12 +19,12 @@ PATH = "/pulsar/pulsar-migrate/topics/a/b/c/controller"
 
 
 def keeper(store: MemoryStore) -> LeaderLease:
-    """The right of one attempt."""
+    """Return the lease of one attempt."""
     return LeaderLease(store, Attempt("w", "run", 1, 1, 1), path=PATH)
 
 
 def test_an_attempt_that_was_given_up_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another attempt at a step, and another run, follow one that may go on; the next step follows one that ended."""
+    """A new attempt or run follows one that may continue; the next step follows one that ended."""
     store, clock = MemoryStore(), itertools.count(1)
     monkeypatch.setattr("activities.topic_controller.lease.time.time_ns", lambda: next(clock) * 1_000_000)
 
@@ -84,7 +84,7 @@ def test_nothing_is_written_while_services_must_not(phase: FlagPhase) -> None:
 
 
 def test_a_store_that_was_left_is_left_alone() -> None:
-    """Behind the commit nobody reads what is written there; the refusal says what to do."""
+    """After the commit no broker reads what is written there; the refusal says what to do."""
     store = MemoryStore()
     raise_flag(store, FlagPhase.COMPLETED)
     with pytest.raises(StoreConflict, match="start it with the metadata_url of the other store"):

@@ -16,7 +16,7 @@ MERGED = f"{NAME}.scalable.0000-ffff-2"
 
 
 def test_rights_on_segments_follow_a_change() -> None:
-    """Who may use one of the old segments may use the new one in the same way; what is there is not written again."""
+    """A role that may use an old segment may use the new one in the same way; existing grants are not written again."""
     before = {OLD[0]: {"shop": ["produce", "consume"], "audit": ["consume"]}, OLD[1]: {"audit": ["produce"]}}
     assert _copied(before) == {(MERGED, "shop"): ["consume", "produce"], (MERGED, "audit"): ["consume", "produce"]}
     there = {MERGED: {"shop": ["produce", "consume"], "audit": ["consume"]}}

@@ -12,14 +12,14 @@ from models.topic_controller.sessions import Registrations
 
 @pytest.mark.parametrize("name", ["one", "ä", "日本", "a b", "\uf900", "x" * 200])
 def test_names(name: str) -> None:
-    """Those that every metadata store takes are taken."""
+    """A name that every metadata store accepts is accepted."""
     assert Registrations(subscription="bill", consumers=(name,)).consumers == (name,)
     assert SubscriptionRequest(name=name).name == name
 
 
 @pytest.mark.parametrize("name", ["", "a/b", ".", "..", "a\n", "\x80", "\ue000", "\ufffd", "😀", "x" * 201])
 def test_names_that_a_store_refuses(name: str) -> None:
-    """They are refused before anything is noted: nobody else could be told anything any more."""
+    """They are refused before anything is noted: otherwise no other consumer could be assigned anything any more."""
     with pytest.raises(ValidationError, match="invalid consumer name"):
         Registrations(subscription="bill", consumers=(name,))
     with pytest.raises(ValidationError, match="invalid subscription name"):
@@ -28,7 +28,7 @@ def test_names_that_a_store_refuses(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["__compaction", "pulsar.dedup", "pulsar.repl.other"])
 def test_names_of_brokers_own_cursors(name: str) -> None:
-    """No request makes a place of such a name, so a change would wait for it for ever; nor are they ours to delete."""
+    """No request creates a cursor of such a name, so a change would wait for it; nor may we delete such cursors."""
     with pytest.raises(ValidationError, match="is reserved for brokers"):
         SubscriptionRequest(name=name)
 

@@ -35,7 +35,7 @@ from models.topic_controller.record import Change, ControlledLayout, Mutation
 
 TOPIC = TopicName.parse("persistent://acme/shop/orders")
 SEEN = Observation(gone={"bill": ("a",)})
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 class Brokers:
@@ -53,7 +53,7 @@ class Brokers:
         self.looks: list[str] = []
 
     def admin(self) -> PulsarAdminReader:
-        """Their admin interface."""
+        """Return an admin client of these brokers."""
         session = HttpSession(AdminAccess(), transport=httpx.MockTransport(self._answer))
         return PulsarAdminReader(session, ["http://broker:8080"])
 
@@ -69,7 +69,7 @@ class Brokers:
 
 
 def observer(brokers: Brokers, *, gone: dict[str, float] | None = None, grace: float = 60.0) -> Observer:
-    """The observer of consumers `a` and `b`, of whom some are missed for some seconds already."""
+    """Return the observer of consumers `a` and `b`, some of which have been missed for some seconds."""
     watching = ObserverInput(epoch=0, subscriptions=("bill",), gone={"bill": gone or {}}, grace_seconds=grace)
     return Observer(
         brokers.admin(),
@@ -82,7 +82,7 @@ def observer(brokers: Brokers, *, gone: dict[str, float] | None = None, grace: f
 
 
 def split_twice() -> ControlledLayout:
-    """A layout of which segments 0 and 1 are sealed."""
+    """Return a layout of which segments 0 and 1 are sealed."""
     layout = ControlledLayout.created(2, {}, 1)
     for epoch, number in enumerate((0, 1)):
         layout = layout.with_pending(Mutation(change=Change.SPLIT, segments=(number,), epoch=epoch)).with_commit(2)
@@ -94,8 +94,8 @@ class Script:
 
     deadline = math.inf
 
-    def __init__(self, look: Callable[[], Observation | None]) -> None:
-        self._look = look
+    def __init__(self, poll: Callable[[], Observation | None]) -> None:
+        self._look = poll
         self.looked = threading.Event()
 
     def poll(self) -> Observation | None:
@@ -104,14 +104,14 @@ class Script:
         return self._look()
 
 
-async def in_activity(cadence: Cadence, one: Pollable, lanes: ThreadPoolExecutor) -> Observation:
+async def in_activity(cadence: Cadence, pollable: Pollable, pool: ThreadPoolExecutor) -> Observation:
     """Observe as the activity does."""
     async with heartbeating(cadence):
-        return await poll_until_change(one, cadence, lanes)
+        return await poll_until_change(pollable, cadence, pool)
 
 
-def test_an_attempt_that_begins_anew() -> None:
-    """Who is back is told, since the workflow takes him for missed; who is not has a fresh grace."""
+def test_an_attempt_that_begins_again() -> None:
+    """A consumer that is back is reported, since the workflow takes it for missed; others get a fresh grace."""
     watching = ObserverInput(epoch=0, subscriptions=("bill",), gone={"bill": {"a": 3600.0, "b": 5.0}}, grace_seconds=60)
     assert watching.with_fresh_grace.gone == {"bill": {"a": 0.0, "b": 0.0}}
     brokers = Brokers("bill/a")
@@ -149,21 +149,21 @@ def test_a_look_comes_when_a_grace_ends() -> None:
 def test_the_first_grace_counts() -> None:
     """The next thing that is due is the end of the first grace, of those alone that are missed now."""
     brokers = Brokers("bill/b")
-    one = observer(brokers, gone={"a": 55.0, "b": 58.0})
-    assert one.poll() == Observation(gone={"bill": ("a",)})
-    assert one.deadline - time.monotonic() == pytest.approx(5, abs=0.5)
+    watching = observer(brokers, gone={"a": 55.0, "b": 58.0})
+    assert watching.poll() == Observation(gone={"bill": ("a",)})
+    assert watching.deadline - time.monotonic() == pytest.approx(5, abs=0.5)
     brokers.connected.add("bill/a")
-    assert one.poll() == Observation()
-    assert one.deadline == math.inf
+    assert watching.poll() == Observation()
+    assert watching.deadline == math.inf
 
 
-def test_who_is_missed_since_before_the_begin_is_evicted_by_the_first_look() -> None:
+def test_the_first_check_evicts_consumers_that_were_missed_for_long() -> None:
     """A grace continues while an observer waits to begin."""
-    one = observer(Brokers("bill/b"), gone={"a": 61.0})
-    assert one.poll() == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
+    watching = observer(Brokers("bill/b"), gone={"a": 61.0})
+    assert watching.poll() == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
 
 
-def test_what_is_consumed_while_nobody_looks() -> None:
+def test_segments_that_are_consumed_between_two_observers() -> None:
     """Each segment is asked once, and for some time; one that does not answer may have something left."""
     brokers, layout = Brokers(), split_twice()
     brokers.backlogs = {"0000-7fff-0": 0}
@@ -171,10 +171,10 @@ def test_what_is_consumed_while_nobody_looks() -> None:
     def asked(limit: float) -> dict[str, tuple[int, ...]]:
         return drained_by_subscription(brokers.admin(), TOPIC, layout, ("bill", "late"), map_sequential, limit=limit)
 
-    assert asked(PATIENCE) == {"bill": (0,), "late": (0,)}
+    assert asked(TIMEOUT) == {"bill": (0,), "late": (0,)}
     assert sorted(brokers.looks) == ["0000-7fff-0", "8000-ffff-1"]
     brokers.backlogs = {"0000-7fff-0": 1, "8000-ffff-1": 0}
-    assert asked(PATIENCE) == {"bill": (1,), "late": (0, 1)}
+    assert asked(TIMEOUT) == {"bill": (1,), "late": (0, 1)}
     looks = len(brokers.looks)
     assert (asked(0), len(brokers.looks)) == ({"bill": (), "late": ()}, looks)
 
@@ -182,46 +182,46 @@ def test_what_is_consumed_while_nobody_looks() -> None:
 def test_what_is_consumed_is_looked_at_again_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """One segment after the other, however many there are; one that does not answer is none with something left."""
     layout, brokers = split_twice(), Brokers("bill/a")
-    admin, known = brokers.admin(), {"bill": {0, 1}, "audit": {0}}
+    admin, consumed = brokers.admin(), {"bill": {0, 1}, "audit": {0}}
     recheck = DrainRecheck(admin, TOPIC, layout)
-    assert (recheck.poll(known), len(brokers.looks)) == ({}, 1)
+    assert (recheck.poll(consumed), len(brokers.looks)) == ({}, 1)
     # Not before its time.
-    assert (recheck.poll(known), len(brokers.looks)) == ({}, 1)
+    assert (recheck.poll(consumed), len(brokers.looks)) == ({}, 1)
     monkeypatch.setattr(observe, "_RECHECK_EVERY", 0.0)
     brokers.backlogs = {"0000-7fff-0": 1, "8000-ffff-1": 0}
     recheck = DrainRecheck(admin, TOPIC, layout)
-    seen = [recheck.poll(known) for _ in range(2)]
+    seen = [recheck.poll(consumed) for _ in range(2)]
     assert {*brokers.looks[1:]} == {"0000-7fff-0", "8000-ffff-1"}
     assert sorted(seen, key=bool) == [{}, {"bill": {0}}]
-    # What took one may have taken more: all are told at once.
+    # The event that refilled one segment may have refilled more: all are reported at once.
     brokers.backlogs["8000-ffff-1"] = 3
-    assert recheck.poll(known) == {"bill": {0, 1}}
+    assert recheck.poll(consumed) == {"bill": {0, 1}}
     assert recheck.poll({"bill": set[int](), "audit": {7}}) == {}
 
 
 async def test_an_eviction_comes_in_time() -> None:
-    """The end of a grace is seen at once, and not with the look behind it."""
-    cadence, one = Cadence(), observer(Brokers("bill/b"), gone={"a": 0.0}, grace=0.4)
+    """The end of a grace is seen at once, and not with the next check."""
+    cadence, watching = Cadence(), observer(Brokers("bill/b"), gone={"a": 0.0}, grace=0.4)
     begun = time.monotonic()
-    with ThreadPoolExecutor(1) as lanes, ExitStack() as counted:
+    with ThreadPoolExecutor(1) as pool, ExitStack() as counted:
         for _ in range(10_000):
             counted.enter_context(cadence.register())
-        seen = await ActivityEnvironment().run(in_activity, cadence, one, lanes)
+        seen = await ActivityEnvironment().run(in_activity, cadence, watching, pool)
     assert seen == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
     assert 0.39 <= time.monotonic() - begun < 5
 
 
 async def test_two_hundred_observers_share_some_threads() -> None:
-    """Nobody who has nothing to look at holds a thread; all of them see what changes."""
+    """An observer without anything to check holds no thread; all of them see what changes."""
     changed = threading.Event()
     scripts = [Script(lambda: SEEN if changed.is_set() else None) for _ in range(200)]
     cadence = Cadence()
-    with ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS, thread_name_prefix="look") as lanes:
+    with ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS, thread_name_prefix="look") as pool:
         environment = ActivityEnvironment()
-        tasks = [asyncio.ensure_future(environment.run(in_activity, cadence, script, lanes)) for script in scripts]
-        async with asyncio.timeout(PATIENCE):
+        tasks = [asyncio.ensure_future(environment.run(in_activity, cadence, script, pool)) for script in scripts]
+        async with asyncio.timeout(TIMEOUT):
             for script in scripts:
-                await asyncio.to_thread(script.looked.wait, PATIENCE)
+                await asyncio.to_thread(script.looked.wait, TIMEOUT)
             assert sum(thread.name.startswith("look") for thread in threading.enumerate()) == MAX_CONCURRENT_REQUESTS
             assert cadence.pause == 2.5
             changed.set()
@@ -230,27 +230,27 @@ async def test_two_hundred_observers_share_some_threads() -> None:
 
 
 async def test_a_cancellation_waits_for_no_look() -> None:
-    """Who is cancelled ends at once, also during a look whose broker does not answer."""
+    """A cancelled observer ends at once, also during a check whose broker does not answer."""
     release, entered = threading.Event(), threading.Event()
 
     def hang() -> None:
         entered.set()
-        assert release.wait(PATIENCE)
+        assert release.wait(TIMEOUT)
 
-    with ThreadPoolExecutor(1) as lanes:
+    with ThreadPoolExecutor(1) as pool:
         environment = ActivityEnvironment()
-        task = asyncio.ensure_future(environment.run(in_activity, Cadence(), Script(hang), lanes))
-        assert await asyncio.to_thread(entered.wait, PATIENCE)
+        task = asyncio.ensure_future(environment.run(in_activity, Cadence(), Script(hang), pool))
+        assert await asyncio.to_thread(entered.wait, TIMEOUT)
         environment.cancel()
         with pytest.raises(asyncio.CancelledError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await task
         assert not release.is_set()
         release.set()
 
 
-async def test_who_waits_for_a_lane_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats continue while all lanes are taken by brokers that do not answer."""
+async def test_an_observer_that_waits_for_a_thread_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats continue while all threads are taken by brokers that do not answer."""
     monkeypatch.setattr(observers, "_MIN_HEARTBEAT", 0.01)
     monkeypatch.setattr(Cadence, "pause", 0.01)
     release, beats = threading.Event(), asyncio.Event()
@@ -262,10 +262,10 @@ async def test_who_waits_for_a_lane_is_alive(monkeypatch: pytest.MonkeyPatch) ->
             beats.set()
 
     environment.on_heartbeat = beat
-    with ThreadPoolExecutor(1) as lanes:
-        lanes.submit(release.wait, PATIENCE)
-        task = asyncio.ensure_future(environment.run(in_activity, Cadence(), Script(lambda: SEEN), lanes))
-        async with asyncio.timeout(PATIENCE):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(release.wait, TIMEOUT)
+        task = asyncio.ensure_future(environment.run(in_activity, Cadence(), Script(lambda: SEEN), pool))
+        async with asyncio.timeout(TIMEOUT):
             await beats.wait()
         assert not task.done()
         release.set()

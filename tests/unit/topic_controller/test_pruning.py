@@ -1,4 +1,4 @@
-"""Which sealed segments stay, and what is left of a layout when others went."""
+"""Sealed segments that must stay, and the rest of a layout when others are removed."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ SUBSCRIBED = SegmentContents(entries=5, unacknowledged={"bill": 0}, retention_mi
     ],
 )
 def test_what_stays(contents: SegmentContents | None, why: str | None) -> None:
-    """A segment stays while somebody has something left in it, or retention keeps it; without anybody by that alone."""
+    """A segment stays while a subscription has messages left in it, or retention keeps it."""
     stays = keep_reason(0, contents, AT_ONCE, 10 * MINUTE)
     assert (stays.why if stays else None) == why
 
 
 def test_when_it_is_looked_at_again() -> None:
-    """What is a matter of time says when; what is not, does not, and no force removes what was not consumed."""
+    """A reason that time ends says when; other reasons do not, and no force removes unconsumed messages."""
     fresh = keep_reason(1000, None, Pruning(after=timedelta(minutes=5)), 1000)
     assert fresh is not None
     assert (fresh.until_ms, fresh.always) == (1000 + 5 * MINUTE, False)
@@ -61,7 +61,7 @@ def test_when_it_is_looked_at_again() -> None:
 
 
 def split(record: ControlledLayout, segment: int) -> ControlledLayout:
-    """The record behind a split."""
+    """Return the record after a split."""
     return record.with_pending(Mutation(change=Change.SPLIT, segments=(segment,), epoch=record.epoch)).with_commit(2000)
 
 
@@ -72,11 +72,11 @@ def test_parents_go_before_their_children() -> None:
         record.without_segments([1], 3000)
     pruned = record.without_segments([1, 0], 3000)
     assert (pruned.epoch, [*pruned.segments]) == (4, [2, 3, 4])
-    assert [(one.descriptor, one.removed_at_ms) for one in pruned.retired] == [
+    assert [(segment.descriptor, segment.removed_at_ms) for segment in pruned.retired] == [
         ("0000-ffff-0", 3000),
         ("0000-7fff-1", 3000),
     ]
-    assert [one.segment_id for one in pruned.without_retired([0]).retired] == [1]
+    assert [segment.segment_id for segment in pruned.without_retired([0]).retired] == [1]
     assert ControlledLayout.parse(pruned.encode()) == pruned
 
 
@@ -102,8 +102,8 @@ def test_what_is_looked_at() -> None:
     assert watch is not None
     assert (watch.candidates, watch.retired) == ((), {"0000-ffff-0": 3000, "0000-7fff-1": 3000})
     assert PruneWatch.of(pruned, Pruning(delete_after=None)) is None
-    assert [one.segment_id for one in removable_segments(record, PruneRequest())] == [0, 1]
-    assert [one.segment_id for one in removable_segments(record, PruneRequest(segments=(1, 2, 9)))] == [1]
+    assert [segment.segment_id for segment in removable_segments(record, PruneRequest())] == [0, 1]
+    assert [segment.segment_id for segment in removable_segments(record, PruneRequest(segments=(1, 2, 9)))] == [1]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 200)), max_size=25))
@@ -117,5 +117,5 @@ def test_any_history_can_be_pruned(steps: list[tuple[bool, int]]) -> None:
         else:
             record = split(record, record.active[choice % len(record.active)].segment_id)
         assert layout_faults(record.plain) == []
-    sealed = [number for number, one in record.segments.items() if one.sealed]
+    sealed = [number for number, segment in record.segments.items() if segment.sealed]
     assert layout_faults(record.without_segments(sealed, 3000).plain) == []

@@ -1,4 +1,4 @@
-"""The record of a topic: what changes make of it, and what clients are told."""
+"""The record of a topic: how changes modify it, and how it is published."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ URLS = ("https://one:8443", "https://two:8443")
 
 
 def new(*urls: str) -> ControlledLayout:
-    """A new topic of two segments."""
+    """Return a new topic of two segments."""
     return ControlledLayout.created(2, {"owner": "shop"}, 1000, urls)
 
 
@@ -23,8 +23,8 @@ def test_addresses_are_kept_and_published() -> None:
     """A topic keeps the addresses with which it is created, through a change, and clients read them."""
     record = new(*URLS).with_pending(Mutation(change=Change.SPLIT, segments=(0,), epoch=0)).with_commit(2000)
     assert ControlledLayout.parse(record.encode()) == record
-    told = PublishedLayout.of(record).encode()
-    assert parse_layout(TopicName("public/default/orders"), told).controller_urls == URLS
+    encoded = PublishedLayout.of(record).encode()
+    assert parse_layout(TopicName("public/default/orders"), encoded).controller_urls == URLS
     assert "controllerUrls" not in json.loads(new().encode())
 
 
@@ -33,7 +33,9 @@ def test_other_addresses_have_an_epoch() -> None:
     record = new().with_controller_urls(URLS)
     assert (record.epoch, record.controller_urls, record.segments) == (1, URLS, new().segments)
     assert record.with_controller_urls(URLS) == record
-    before, after = (parse_layout(TopicName("a/b/c"), PublishedLayout.of(one).encode()) for one in (new(), record))
+    before, after = (
+        parse_layout(TopicName("a/b/c"), PublishedLayout.of(layout).encode()) for layout in (new(), record)
+    )
     assert after.supersedes(before)
     assert not before.supersedes(after)
 
@@ -50,12 +52,12 @@ def test_ids_whose_topics_are_taken() -> None:
     """A change passes over them, deletes only what it made itself, and continues with the next ids."""
     split = Mutation(change=Change.SPLIT, segments=(0,), epoch=0)
     record = new().with_pending(split).with_skipped_ids(split, 5, {3})
-    assert ([one.segment_id for one in record.retired], record.pending) == ([2], split)
+    assert ([segment.segment_id for segment in record.retired], record.pending) == ([2], split)
     assert split.first_segment(record) == 4
-    assert [one.segment_id for one in record.with_commit(6).active] == [4, 5, 1]
+    assert [segment.segment_id for segment in record.with_commit(6).active] == [4, 5, 1]
     other = Mutation(change=Change.MERGE, segments=(0, 1), epoch=0)
     assert record.with_skipped_ids(other, 7, ()) == record
-    assert [one.segment_id for one in new().with_pending(split).without_pending(split, 5, {2}).retired] == [3]
+    assert [segment.segment_id for segment in new().with_pending(split).without_pending(split, 5, {2}).retired] == [3]
 
 
 def test_ids_of_a_change_that_was_given_up() -> None:
@@ -65,11 +67,11 @@ def test_ids_of_a_change_that_was_given_up() -> None:
     record = new().with_pending(split)
     assert record.without_pending(merge, 5) == record
     record = record.without_pending(split, 5)
-    assert [(one.segment_id, one.removed_at_ms) for one in record.retired] == [(2, 5), (3, 5)]
+    assert [(segment.segment_id, segment.removed_at_ms) for segment in record.retired] == [(2, 5), (3, 5)]
     assert record.without_retired({2, 3}) == new().with_next_segment(4)
     record = record.with_pending(split)
     assert (split.first_segment(record), split.first_segment(record.with_commit(6))) == (4, 4)
-    assert [one.segment_id for one in record.with_commit(6).active] == [4, 5, 1]
+    assert [segment.segment_id for segment in record.with_commit(6).active] == [4, 5, 1]
     done = record.with_commit(6)
     refused = Mutation(change=Change.SPLIT, segments=(1,), epoch=1)
     assert split.first_segment(done.with_pending(refused).without_pending(refused, 7)) == 4

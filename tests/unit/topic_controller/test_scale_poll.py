@@ -1,4 +1,4 @@
-"""What auto scale sees of a topic's segments and consumers."""
+"""Rates and consumers of a topic's segments, as auto scale sees them."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def task_with(readers: Iterable[str]) -> ObserverTask:
 def test_readers_of_the_layout(readers: list[str], splits: bool) -> None:
     """Only readers that are named after a subscription of the segments are consumers that want a segment each."""
     watch = ScaleWatch(policy=AutoScale(), segments=ScaledSegment.all_of(ControlledLayout.created(1, {}, 0)))
-    look = await_scale(task_with(readers), watch)
-    assert (look.answer is not None) is splits, look.why
+    result = await_scale(task_with(readers), watch)
+    assert (result.answer is not None) is splits, result.why

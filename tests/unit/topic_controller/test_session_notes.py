@@ -1,4 +1,4 @@
-"""Notes of sessions: many at a time, behind the fence, and harmless when done twice."""
+"""Notes of sessions: many at a time, after the fence, and harmless when done twice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CountingStore(MemoryStore):
         self.transactions = 0
 
     def transaction(self, parts: Sequence[Part]) -> None:
-        """Do all or none."""
+        """Apply all parts or none."""
         self.transactions += 1
         super().transaction(parts)
 
@@ -45,7 +45,7 @@ class OneByOneStore(MemoryStore):
 
 
 def attempt(number: int) -> Attempt:
-    """An attempt of the controller."""
+    """Return an attempt of the controller."""
     return Attempt(
         workflow_id="scalable-topic/acme/shop/orders",
         run_id="run",
@@ -56,14 +56,14 @@ def attempt(number: int) -> Attempt:
 
 
 def records(store: MemoryStore, number: int = 1) -> Records:
-    """Records on behalf of an attempt that tells consumers what they read."""
+    """Return records on behalf of an attempt that assigns segments to consumers."""
     keeper = LeaderLease(store, attempt(number), path=coordinator_path(TOPIC))
     keeper.take()
     return Records(store, TOPIC, keeper)
 
 
 def noted(store: MemoryStore) -> dict[str, list[int]]:
-    """What is noted, by consumer."""
+    """Return the noted segments, by consumer."""
     return {
         name: json.loads(store.nodes[f"{CONSUMERS}/{name}"].value)["segments"] for name in store.children(CONSUMERS)
     }
@@ -71,7 +71,7 @@ def noted(store: MemoryStore) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("kind", [MemoryStore, OneByOneStore])
 def test_sessions_begin_change_and_end(kind: type[MemoryStore]) -> None:
-    """What is noted is what was told last, also when it is told twice, with transactions or without."""
+    """A note has what was published last, also when that is published twice, with transactions or without."""
     store = kind()
     ours = records(store)
     ours.register("bill", SubscriptionKind.STREAM)
@@ -90,15 +90,15 @@ def test_a_thousand_sessions_take_few_transactions() -> None:
     ours = records(store)
     ours.register("bill", SubscriptionKind.STREAM)
     names = [f"consumer-{number}" for number in range(1000)]
-    for kept, ended, left in ((dict.fromkeys(names, ()), (), 1000), ({}, names, 0)):
+    for assigned, ended, remaining in ((dict.fromkeys(names, ()), (), 1000), ({}, names, 0)):
         store.transactions = 0
-        ours.note_sessions("bill", kept, ended, map_sequential)
-        assert (store.transactions, len(noted(store))) == (5, left)
+        ours.note_sessions("bill", assigned, ended, map_sequential)
+        assert (store.transactions, len(noted(store))) == (5, remaining)
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, OneByOneStore])
 def test_a_superseded_attempt_notes_nothing(kind: type[MemoryStore]) -> None:
-    """Whoever has lost the right to tell changes no note, also if it looked at the fence before."""
+    """An attempt that has lost the lease changes no note, also if it has checked the fence before."""
     store = kind()
     late = records(store)
     late.register("bill", SubscriptionKind.STREAM)
@@ -116,7 +116,7 @@ def test_a_superseded_attempt_notes_nothing(kind: type[MemoryStore]) -> None:
 
 
 def test_a_subscription_that_went_stays_away() -> None:
-    """Sessions of a subscription that is deleted meanwhile bring no part of it back."""
+    """Sessions of a subscription that was deleted in the meantime bring no part of it back."""
     store = MemoryStore()
     ours = records(store)
     ours.note_sessions("bill", {"a": (0,)}, (), map_sequential)

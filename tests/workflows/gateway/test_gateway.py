@@ -153,7 +153,7 @@ async def test_a_life(gateway: Open) -> None:
         assert (await ask("POST", f"/{path}")).status_code == status, path
     assert (await ask("POST", "/merge/3/1")).status_code == NO_CONTENT
     layout = SegmentLayout.model_validate((await ask("GET")).json())
-    assert [one.descriptor for one in layout.active] == ["0000-3fff-2", "4000-ffff-4"]
+    assert [segment.descriptor for segment in layout.active] == ["0000-3fff-2", "4000-ffff-4"]
     segments = f"segments/{ask.namespace}/orders"
     assert (await ask.asks.put(f"{segments}/4000-ffff-4", json=["bill"])).status_code == NO_CONTENT
     assert (await ask.asks.put(f"{segments}/4000-ffff-5")).status_code == NOT_FOUND

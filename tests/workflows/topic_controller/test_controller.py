@@ -40,11 +40,11 @@ async def test_a_life(stage: Harness) -> None:
     script = Script()
     run = await stage.start(script)
     split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
-    assert [one.descriptor for one in split.made] == ["0000-3fff-2", "4000-7fff-3"]
+    assert [segment.descriptor for segment in split.made] == ["0000-3fff-2", "4000-7fff-3"]
     assert (split.epoch, split.sealed) == (1, (0,))
     merged = LayoutChange.model_validate(await run.update("merge", MergeRequest(segments=(1, 3))))
-    assert [one.descriptor for one in merged.made] == ["4000-ffff-4"]
-    assert [one.descriptor for one in (await layout_of(run)).active] == ["0000-3fff-2", "4000-ffff-4"]
+    assert [segment.descriptor for segment in merged.made] == ["4000-ffff-4"]
+    assert [segment.descriptor for segment in (await layout_of(run)).active] == ["0000-3fff-2", "4000-ffff-4"]
     assert await layout_of(run) == script.record.plain
     await run.update("create_subscription", SubscriptionRequest(name="work", kind=SubscriptionKind.QUEUE))
     status = await status_of(run)
@@ -111,7 +111,7 @@ async def test_what_brokers_refuse_is_given_up(stage: Harness) -> None:
     # An attempt gave one up, and died before it told so: ids come no more.
     script.record = script.record.with_next_segment(script.record.next_segment_id + 2)
     split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
-    assert (split.epoch, split.sealed, [one.segment_id for one in split.made]) == (1, (0,), [6, 7])
+    assert (split.epoch, split.sealed, [segment.segment_id for segment in split.made]) == (1, (0,), [6, 7])
     assert await layout_of(run) == script.record.plain
 
 
@@ -123,7 +123,7 @@ async def test_a_lost_compare_and_set_is_redone(stage: Harness) -> None:
     script.record = script.record.with_controller_urls(("http://elsewhere",))
     script.record = script.record.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=1))
     split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
-    assert (split.epoch, [one.segment_id for one in split.made]) == (3, [4, 5])
+    assert (split.epoch, [segment.segment_id for segment in split.made]) == (3, [4, 5])
     assert await layout_of(run) == script.record.plain
     # What fits no more is refused.
     script.record = script.record.with_pending(Mutation(change=Change.MERGE, segments=(2, 3), epoch=3))
