@@ -150,7 +150,7 @@ MUTANTS = mutants(
         f"{_CLAIMS}::test_late_attempt_does_not_send_all_clients_away": {
             "blue-green/cluster-flag-without-fence": drop,
         },
-        f"{_SECOND_START}::test_a_batch_that_is_terminated_lets_writes_go": {
+        f"{_SECOND_START}::test_a_batch_that_is_terminated_releases_writes": {
             "blue-green/batch-that-was-terminated": drop,
         },
         _CLAIMS: {
@@ -188,7 +188,7 @@ MUTANTS = mutants(
         f"{_FLIP}::test_writes_are_held_back_until_topics_are_ended": {
             "blue-green/writes-released-before-topics-are-ended": becomes("not pending or over"),
         },
-        f"{_FLIP}::test_a_broker_that_does_not_answer_keeps_no_writes_back": {
+        f"{_FLIP}::test_a_broker_that_does_not_answer_does_not_block_writes": {
             "blue-green/flag-that-a-silent-broker-does-not-see": drop,
             "blue-green/rollback-that-waits-for-a-silent-broker": without_last_argument,
         },

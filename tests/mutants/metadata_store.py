@@ -117,7 +117,7 @@ MUTANTS = mutants(
                 "a write that the server acknowledged and did not do: no store of ours does that",
             ),
         },
-        f"{_STEPS}::test_what_differs_at_the_end_is_put_right": {
+        f"{_STEPS}::test_a_difference_at_the_end_is_repaired": {
             "metadata-store/verify-repairs-nothing": drop,
             "metadata-store/verify-compares-nothing": becomes("set[bytes]()"),
             "metadata-store/nothing-is-copied-while-writes-are-blocked": becomes("replica.apply(())"),
@@ -142,7 +142,7 @@ MUTANTS = mutants(
             "metadata-store/brokers-of-a-configuration-store-are-unseen": drop,
             "metadata-store/other-clusters-share-nothing": becomes("True"),
         },
-        f"{_GUARDS}::test_transactions_that_begin_after_the_precheck_block_nothing": {
+        f"{_GUARDS}::test_new_transactions_are_refused_before_writes_are_blocked": {
             "metadata-store/transactions-are-checked-once": drop,
         },
         f"{_GUARDS}::test_what_an_index_needs_at_the_commit_ends_it": {
@@ -160,7 +160,7 @@ MUTANTS = mutants(
         f"{_GUARDS}::test_late_writers_are_waited_for": {
             "metadata-store/lost-tasks-are-not-waited-for": drop,
         },
-        f"{_GUARDS}::test_the_flag_is_repeated_at_each_look": {
+        f"{_GUARDS}::test_the_flag_is_repeated_at_each_check": {
             "metadata-store/checks-do-not-repeat-the-flag": drop,
         },
         f"{_STEPS}::test_the_transaction_id_of_a_round_covers_its_changes": {

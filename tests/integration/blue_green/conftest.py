@@ -1,3 +1,3 @@
-"""What tests of the blue-green migration share: two clusters."""
+"""Fixtures for tests of the blue-green migration: two clusters."""
 
 pytest_plugins = ["tests.support.blue_green.environment"]

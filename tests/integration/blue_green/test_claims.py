@@ -1,4 +1,4 @@
-"""Who may change both clusters, what is given back at the end, and what a late attempt finds."""
+"""Claims on both clusters: who may change them, their release at the end, and refusals of late attempts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def steps(clusters: Clusters) -> Generator[Steps]:
     assert not _settings(clusters)
 
 
-def test_late_attempt_takes_nothing_that_nobody_holds(clusters: Clusters, steps: Steps) -> None:
+def test_late_attempt_does_not_take_a_released_claim(clusters: Clusters, steps: Steps) -> None:
     """Only the first step of a run takes the claim: what comes after its end finds that it has none, and stops."""
     steps.begin()
     steps.end()
@@ -52,8 +52,8 @@ def test_late_attempt_takes_nothing_that_nobody_holds(clusters: Clusters, steps:
     assert not _settings(clusters)
 
 
-def test_run_that_was_refused_at_green_gives_blue_back(clusters: Clusters, steps: Steps) -> None:
-    """Where another migration holds green, the way back gives up blue, and leaves green to the other."""
+def test_run_that_was_refused_at_green_releases_blue(clusters: Clusters, steps: Steps) -> None:
+    """If another migration holds green, the rollback releases blue, and leaves green to the other one."""
     with open_cas(parse_store_url(clusters.green.metadata_url), Access()) as store:
         theirs = ClaimKeeper(store, Claim, OTHER)
         theirs.take()
@@ -66,8 +66,8 @@ def test_run_that_was_refused_at_green_gives_blue_back(clusters: Clusters, steps
             theirs.release()
 
 
-def test_settings_are_put_back_after_a_lost_attempt(clusters: Clusters, steps: Steps) -> None:
-    """An attempt that set the old value, and was lost before it removed it, is made good by the next one."""
+def test_settings_are_restored_after_a_lost_attempt(clusters: Clusters, steps: Steps) -> None:
+    """If an attempt set the old value and was lost before it removed it, the next attempt completes that."""
     before = clusters.blue_admin.brokers.runtime_configuration()
     held = {name: value for name, value in KEEP_LOADED.items() if before.get(name, value) != value}
     steps.begin()
@@ -80,7 +80,7 @@ def test_settings_are_put_back_after_a_lost_attempt(clusters: Clusters, steps: S
 
 
 def test_setting_of_an_operator_stays_set(clusters: Clusters, steps: Steps) -> None:
-    """What an operator had set while brokers ran has that value again, and is not left to their files.
+    """A dynamic setting of an operator gets its value again, and does not fall back to the brokers' files.
 
     Inactive topics are closed by no broker in the meantime, where brokers can do that.
     """
@@ -90,7 +90,7 @@ def test_setting_of_an_operator_stays_set(clusters: Clusters, steps: Steps) -> N
         brokers.set_dynamic(name, "true")
     try:
         wait_for(
-            "the settings", lambda: all(found[name] == "true" for found in _running(clusters) for name in names), 30
+            "the settings", lambda: all(running[name] == "true" for running in _running(clusters) for name in names), 30
         )
         steps.begin()
         assert {name: _settings(clusters)[name] for name in names} == dict.fromkeys(names, "false")
@@ -116,9 +116,9 @@ def test_address_of_another_cluster_is_not_replaced(clusters: Clusters, steps: S
         assert clusters.green.admin_urls[0] in blockers["BLUE_SENDS_ELSEWHERE"].cure
         with pytest.raises(StoreConflict, match="which is the cluster 'blue', and not to green; nothing is flipped"):
             steps.whole(cluster.disable_load_shedding)
-        known = admin.clusters.migration(BLUE)
-        assert known is not None
-        assert known.migrated_cluster_url == own
+        migration = admin.clusters.migration(BLUE)
+        assert migration is not None
+        assert migration.migrated_cluster_url == own
     finally:
         admin.clusters.set_migration(BLUE, clusters.green_urls, migrated=False)
         admin.namespaces.set_migrated("claims/sent-away", migrated=False)
@@ -140,9 +140,9 @@ def test_late_attempt_does_not_send_all_clients_away(clusters: Clusters, steps: 
         later: list[object] = []
         with pytest.raises(Superseded):
             set_cluster_flag(store, BLUE, freeze, lambda now: ClusterMigration(migrated=True))
-    known = clusters.blue_admin.clusters.migration(BLUE)
-    assert known is not None
-    assert (known.migrated, known.migrated_cluster_url) == (False, clusters.green_urls)
+    migration = clusters.blue_admin.clusters.migration(BLUE)
+    assert migration is not None
+    assert (migration.migrated, migration.migrated_cluster_url) == (False, clusters.green_urls)
 
 
 def _settings(clusters: Clusters) -> dict[str, str]:
@@ -150,19 +150,19 @@ def _settings(clusters: Clusters) -> dict[str, str]:
 
 
 def _running(clusters: Clusters) -> list[dict[str, str | None]]:
-    found: list[dict[str, str | None]] = []
+    settings: list[dict[str, str | None]] = []
     with Steps(clusters, "claims/one").task() as task:
         for _, admin in task.blue_brokers():
             running = admin.brokers.runtime_configuration()
-            found.append({name: running.get(name) for name in KEEP_LOADED})
-    return found
+            settings.append({name: running.get(name) for name in KEEP_LOADED})
+    return settings
 
 
 def _held(clusters: Clusters) -> list[str]:
     """Return migrations that hold one of both clusters."""
-    found: list[str] = []
+    holders: list[str] = []
     for stack in (clusters.blue, clusters.green):
         with open_cas(parse_store_url(stack.metadata_url), Access()) as store:
             if held := read_claim(store, BlueGreenClaim):
-                found.append(held.claim.workflow_id)
-    return found
+                holders.append(held.claim.workflow_id)
+    return holders

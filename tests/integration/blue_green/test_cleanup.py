@@ -1,4 +1,4 @@
-"""What the cleanup deletes on blue, and what is not its own."""
+"""Deletions of the cleanup on blue, and topics that it must not delete."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 
 
-def test_topics_that_stay_hide_no_others(clusters: Clusters) -> None:
-    """More topics than one step deletes are refused, and those behind them are deleted all the same."""
+def test_refused_topics_do_not_block_others(clusters: Clusters) -> None:
+    """If more topics are refused than one step deletes, the topics after them are still deleted."""
     namespace = "cleaned/stay"
     topics = make_namespace(clusters, namespace, *"abcde")
     steps = _moved(clusters, namespace, cleanup_limit=2)
@@ -34,8 +34,8 @@ def test_topics_that_stay_hide_no_others(clusters: Clusters) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_partitioned_topic_of_somebody_else_stays(clusters: Clusters) -> None:
-    """What was created on blue after the flip, and green does not have, is not deleted."""
+def test_a_partitioned_topic_that_is_new_on_blue_stays(clusters: Clusters) -> None:
+    """A topic that was created on blue after the flip, and that green does not have, is not deleted."""
     namespace = "cleaned/new"
     make_namespace(clusters, namespace)
     moved, new = (TopicName.parse(f"{namespace}/{name}") for name in ("moved", "new"))
@@ -66,9 +66,9 @@ def test_messages_that_retention_keeps(clusters: Clusters, *, opted_in: bool) ->
     steps = _moved(clusters, namespace)
     steps.input = steps.input.model_copy(update={"cleanup_retained": opted_in})
     step = steps.whole(grace.clean_up)
-    left = [] if opted_in else full
-    assert (step.deleted, [item.path for item in step.refused]) == (4 - len(left), left)
-    assert sorted(clusters.blue_admin.topics.names(namespace)) == left
+    refused = [] if opted_in else full
+    assert (step.deleted, [item.path for item in step.refused]) == (4 - len(refused), refused)
+    assert sorted(clusters.blue_admin.topics.names(namespace)) == refused
     assert all("retention keeps 3 entries" in item.reason for item in step.refused)
     steps.end()
 
@@ -102,7 +102,7 @@ def test_what_has_faults_stays(clusters: Clusters) -> None:
 
 
 def test_a_namespace_that_was_deleted(clusters: Clusters) -> None:
-    """Neither the watch nor the cleanup ends at one that somebody has deleted in the window."""
+    """Neither the watch nor the cleanup stops at a namespace that was deleted in the window."""
     namespace = "cleaned/deleted"
     (topic,) = make_namespace(clusters, namespace, "topic")
     steps = _moved(clusters, namespace)
@@ -132,7 +132,7 @@ def test_green_is_free_when_blue_is_off(clusters: Clusters) -> None:
 
 @pytest.mark.exhaustive
 def test_blue_is_as_before_when_green_is_away(clusters: Clusters) -> None:
-    """The way back does not wait for green's store: blue's settings, limits and claim are given back."""
+    """The rollback does not wait for green's store: blue's settings, limits and claim are restored and released."""
     namespace = "cleaned/away"
     make_namespace(clusters, namespace, "topic")
     steps = Steps(clusters, namespace)

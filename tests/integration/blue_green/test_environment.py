@@ -8,7 +8,7 @@ from tests.support.blue_green.environment import BLUE, GREEN, Clusters
 
 
 def test_clusters(clusters: Clusters) -> None:
-    """Each broker belongs to its cluster and moves topics when it is told to; the input that tests use is valid."""
+    """Each broker belongs to its cluster and moves topics on request; the input that tests use is valid."""
     assert (clusters.blue_admin.clusters.names(), clusters.green_admin.clusters.names()) == ([BLUE], [GREEN])
     for name, stack, brokers in ((BLUE, clusters.blue, 2), (GREEN, clusters.green, 1)):
         assert len(stack.admin_urls) == brokers

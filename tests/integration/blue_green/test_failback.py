@@ -1,4 +1,4 @@
-"""What a failback finds on the cluster that was left, and what it may delete there."""
+"""Old topics on the cluster to which a failback returns, and which of them it may delete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEPT = Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
 def test_what_retention_keeps_is_deleted_only_when_asked(clusters: Clusters) -> None:
     """Messages that are on the cluster that was left alone survive, also where brokers have cursors of their own there.
 
-    Its topics deduplicate, and so have a cursor that no client can consume: that is no obstacle to the failback.
+    Its topics deduplicate, and so have a cursor that no client can consume: that does not block the failback.
     """
     namespace = "failback/retained"
     (topic,) = make_namespace(clusters, namespace, "topic")

@@ -1,4 +1,4 @@
-"""The way back as a migration of its own: blue and green swapped, after clients had moved."""
+"""Failback as a migration of its own: blue and green swapped, after clients had moved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_failback_loses_nothing(
 ) -> None:
     """Clients that were sent to green come back to blue: nothing lost, order holds, and no producer is dead.
 
-    Before blue's brokers are restarted the way back is refused: they would refuse the producers that they sent away.
+    Before blue's brokers are restarted the failback is refused: they would refuse the producers that they redirected.
     """
     plans = mixed_topics(_NAMESPACE, count=4, rate=10)
     clusters.two.prepare(_NAMESPACE, plans, on_green=False)

@@ -44,12 +44,12 @@ def steps(clusters: Clusters, request: pytest.FixtureRequest) -> Generator[Steps
 
 @contextmanager
 def _silent_broker() -> Generator[None]:
-    """A broker of blue that is registered and does not answer."""
-    known = AnyBlueGreenTask.blue_brokers
+    """Register a broker of blue that does not answer."""
+    list_brokers = AnyBlueGreenTask.blue_brokers
     with PulsarAdminReader.open(AdminAccess(timeout=1), [_SILENT]) as silent, pytest.MonkeyPatch.context() as patch:
 
         def with_silent(task: BlueGreenTask) -> list[tuple[str, PulsarAdminReader]]:
-            return [*known(task), (_SILENT, silent)]
+            return [*list_brokers(task), (_SILENT, silent)]
 
         patch.setattr(BothClusters, "blue_brokers", with_silent)
         yield
@@ -86,7 +86,7 @@ def test_what_comes_before_the_flag_takes_no_time_from_the_sweep(
     assert is_terminated(clusters.blue_admin, topic)
 
 
-def test_a_broker_that_does_not_answer_keeps_no_writes_back(
+def test_a_broker_that_does_not_answer_does_not_block_writes(
     clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is flipped while a registered broker is silent, and the rollback names it and does not wait for it."""
@@ -105,7 +105,7 @@ def test_a_broker_that_does_not_answer_keeps_no_writes_back(
     with _silent_broker():
         undone = steps.batch(undo.undo)
     assert undone.undone
-    assert any(f"{_SILENT} of blue does not answer" in kept for kept in undone.notes)
+    assert any(f"{_SILENT} of blue does not answer" in note for note in undone.notes)
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 
 
@@ -131,8 +131,8 @@ def test_what_was_not_drained_is_watched(clusters: Clusters, steps: Steps) -> No
     (undrainable,) = steps.whole(grace.census).undrainable
     assert undrainable.startswith(f"{topic} was unloaded before it was drained")
     assert "subscriptions s" in undrainable
-    (left,) = steps.whole(cluster.finish).notes
-    assert left.startswith(f"{namespace} has topics on blue that are not drained")
+    (note,) = steps.whole(cluster.finish).notes
+    assert note.startswith(f"{namespace} has topics on blue that are not drained")
     assert admin.brokers.dynamic_values() == {}
 
 
@@ -144,11 +144,11 @@ def test_no_client_creates_a_topic_while_the_flag_is_off(
     steps.batch(flip.flip)
     newcomer = f"persistent://{namespace}/newcomer"
 
-    def load_beside_a_client(*_: object) -> None:
+    def load_with_a_client(*_: object) -> None:
         with closing(quiet_client(clusters.blue.broker_url)) as client, pytest.raises(pulsar.PulsarException):
             client.create_producer(newcomer)
 
-    monkeypatch.setattr(termination, "load_topics", load_beside_a_client)
+    monkeypatch.setattr(termination, "load_topics", load_with_a_client)
     with steps.task() as task, task.blue_store() as store:
         (guard,) = take(task, store, [namespace])
         termination.reload_topics(task, guard, store, [topic])
@@ -200,9 +200,9 @@ def test_a_subscription_in_use_is_not_skipped(
         steps.batch(flip.flip)
     drained = steps.batch(drain.drain)
     assert drained.skipped == 1
-    (left,) = drained.remaining
+    (topic,) = drained.remaining
     for name in ("at-load", "at-flag"):
-        assert f"subscription {name} has 1 messages left, and no consumer; it had 1" in left.reason
+        assert f"subscription {name} has 1 messages left, and no consumer; it had 1" in topic.reason
 
 
 def _quiet(clusters: Clusters, steps: Steps) -> tuple[str, TopicName]:

@@ -24,7 +24,7 @@ from tests.support.lifecycle.environment import Environment
 
 @pytest.mark.parametrize("green", ["clusters", pytest.param("clusters_to_oxia", marks=pytest.mark.exhaustive)])
 def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, environment: Environment) -> None:
-    """Each subscription continues with all that it had left, holes included, and with what was sent behind it."""
+    """Each subscription continues with all its remaining messages, holes included, and with those sent later."""
     clusters: Clusters = request.getfixturevalue(green)
     tenant = f"copied-{clusters.green.state.spec.metadata}"
     plain, parts = _topics(clusters, tenant)
@@ -44,13 +44,13 @@ def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, envi
     for topic in topics:
         assert received(clusters.green.broker_url, topic, "idle") == sent(traffic, topic)
     assert received(clusters.green.broker_url, str(plain), "holes") == [
-        one for number, one in enumerate(sent(traffic, plain)) if number not in acknowledged
+        message for number, message in enumerate(sent(traffic, plain)) if number not in acknowledged
     ]
     assert _copies(clusters, f"{tenant}/one") == []
 
 
 @pytest.mark.exhaustive
-def test_the_next_run_goes_on_with_the_copy(clusters: Clusters, environment: Environment) -> None:
+def test_the_next_run_continues_the_copy(clusters: Clusters, environment: Environment) -> None:
     """A batch that is undone leaves its copy on green; the next migration continues with it, and doubles nothing."""
     plain, parts = _topics(clusters, "again")
     clusters.blue_admin.subscriptions.create(plain, "idle")
@@ -91,27 +91,27 @@ def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
     assert not second.quiesce().busy
     second.batch(flip.flip)
     drained = second.batch(drain.drain)
-    assert [one.reason for one in drained.remaining] == ["subscription idle has 3 messages left, and no consumer"]
+    assert [topic.reason for topic in drained.remaining] == ["subscription idle has 3 messages left, and no consumer"]
     second.end()
     assert len(received(clusters.blue.broker_url, str(plain), "idle")) == 3
 
 
 def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) -> None:
     """A producer that connects while writes are quiet gets one message through: it is not left on blue."""
-    plain, _ = _topics(clusters, "behind")
+    plain, _ = _topics(clusters, "late")
     clusters.blue_admin.subscriptions.create(plain, "idle")
     send_to(clusters.blue.broker_url, 3 * [str(plain)])
-    steps = Steps(clusters, "behind/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    steps = Steps(clusters, "late/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
     steps.begin()
     assert not steps.quiesce().busy
     assert steps.batch(backlogs.final_copy).proof.unacknowledged == 3
     client = quiet_client(clusters.blue.broker_url)
-    client.create_producer(str(plain)).send(b"behind")
+    client.create_producer(str(plain)).send(b"late")
     flipped = steps.batch(flip.flip)
     assert flipped.final_copy
     assert (flipped.final_copy.copied.entries, flipped.final_copy.proof.unacknowledged) == (1, 4)
     assert steps.batch(drain.drain).remaining == ()
-    # Not before: nobody reads its connection while writes are held back.
+    # Not before: the broker does not read its connection while writes are held back.
     client.close()
     steps.end()
     assert len(received(clusters.green.broker_url, str(plain), "idle")) == 4

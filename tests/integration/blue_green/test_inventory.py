@@ -1,4 +1,4 @@
-"""What is read of a namespace, with how many calls, and what becomes of what vanishes or cannot be loaded."""
+"""Reads of a namespace: their content, the number of calls, and topics that vanish or cannot be loaded."""
 
 from __future__ import annotations
 
@@ -57,22 +57,22 @@ def test_calls(clusters: Clusters, counted: tuple[PulsarAdminReader, Counting]) 
         topic = create_topic(clusters.blue_admin, f"{name}/t{number}", partitions=4 if number % 2 else 0)
         clusters.blue_admin.subscriptions.create(topic, "s")
     reader, transport = counted
-    found = read_namespace(reader, name)
-    assert found
-    assert len(found.topics) == TOPICS
-    assert all(topic.subscriptions.keys() == {"s"} for topic in found.topics.values())
+    inventory = read_namespace(reader, name)
+    assert inventory
+    assert len(inventory.topics) == TOPICS
+    assert all(topic.subscriptions.keys() == {"s"} for topic in inventory.topics.values())
     assert transport.calls.total() <= TOPICS * MOST_CALLS + 6
 
 
 def test_what_is_read(clusters: Clusters) -> None:
-    """Clients and backlogs of all partitions are told; system topics are left out, those for retries are not."""
+    """Clients and backlogs of all partitions are reported; system topics are left out, retry topics are not."""
     name, admin = "seen/space", clusters.blue_admin
     create_namespace(admin, name)
     parts = create_topic(admin, f"{name}/parts", 2)
     set_topic_policies(admin, parts, {"maxProducers": 100})
-    retry, dead = (create_topic(admin, f"{name}/{one}") for one in ("parts-s-RETRY", "parts-s-DLQ"))
+    retry, dead = (create_topic(admin, f"{name}/{topic}") for topic in ("parts-s-RETRY", "parts-s-DLQ"))
     admin.subscriptions.create(parts, "idle")
-    assert "__change_events" in {TopicName.parse(one).topic for one in admin.topics.names(name, system=True)}
+    assert "__change_events" in {TopicName.parse(topic).topic for topic in admin.topics.names(name, system=True)}
     passing = TopicName.parse(f"non-persistent://{name}/passing")
     client = quiet_client(clusters.blue.broker_url)
     try:
@@ -81,20 +81,22 @@ def test_what_is_read(clusters: Clusters) -> None:
         producer = client.create_producer(str(parts))
         for number in range(10):
             producer.send(b"%d" % number)
-        found = read_namespace(admin, name)
+        inventory = read_namespace(admin, name)
     finally:
         client.close()
-    assert found
-    assert found.topics.keys() == {parts, retry, dead, passing}
-    topic = found.topics[parts]
+    assert inventory
+    assert inventory.topics.keys() == {parts, retry, dead, passing}
+    topic = inventory.topics[parts]
     assert (topic.partitions, len(topic.parts), topic.has_messages) == (2, 2, True)
     assert topic.policies == {"maxProducers": 100}
     assert (topic.subscriptions["s"].backlog, topic.subscriptions["idle"].backlog) == (10, 10)
     assert len(topic.subscriptions["s"].consumers) == 2
     assert len(topic.producers) == 2
-    assert all(one.address and one.client_version for one in (*topic.producers, *topic.subscriptions["s"].consumers))
-    assert not found.topics[passing].lasting
-    assert len(found.topics[passing].subscriptions["s"].consumers) == 1
+    assert all(
+        client.address and client.client_version for client in (*topic.producers, *topic.subscriptions["s"].consumers)
+    )
+    assert not inventory.topics[passing].lasting
+    assert len(inventory.topics[passing].subscriptions["s"].consumers) == 1
     assert read_namespace(admin, "seen/absent") is None
     assert read_namespace(admin, "absent/absent") is None
 
@@ -114,9 +116,9 @@ def test_topics_that_vanish(clusters: Clusters) -> None:
                 admin.topics.delete_partitioned(parts, force=True)
                 gone.set()
 
-    found = read_namespace(admin, name, check)
-    assert found
-    assert found.topics.keys() == {*topics[:-1]}
+    inventory = read_namespace(admin, name, check)
+    assert inventory
+    assert inventory.topics.keys() == {*topics[:-1]}
 
 
 def test_topics_that_cannot_be_loaded(clusters: Clusters) -> None:
@@ -135,40 +137,40 @@ def test_topics_that_cannot_be_loaded(clusters: Clusters) -> None:
             "the end of all topics", lambda: all((info := stored(admin, name)) and info.migrated for name in names), 30
         )
         admin.namespaces.unload(name)
-        found = read_namespace(admin, name)
+        inventory = read_namespace(admin, name)
     finally:
         admin.namespaces.set_migrated(name, migrated=False)
-    assert found
-    assert found.policies.migrated
-    assert [len(found.topics[topic].unloadable) for topic in topics] == [1, 2]
+    assert inventory
+    assert inventory.policies.migrated
+    assert [len(inventory.topics[topic].unloadable) for topic in topics] == [1, 2]
     for topic in topics:
-        for part in found.topics[topic].unloadable:
-            assert part.migrated
-            assert "migrated" in part.load_error
+        for partition in inventory.topics[topic].unloadable:
+            assert partition.migrated
+            assert "migrated" in partition.load_error
 
 
 def test_limits_of_green(clusters: Clusters) -> None:
-    """What green would not take is told before anything is created there."""
+    """Things that green would not accept are reported before anything is created there."""
     name, blue, green = "limits/space", clusters.blue_admin, clusters.green_admin
     create_namespace(blue, name)
     topics = [create_topic(blue, f"{name}/t{number}", partitions=3) for number in range(2)]
     for number in range(3):
         blue.subscriptions.create(topics[0], f"s{number}")
-    found = read_namespace(blue, name)
-    assert found
-    assert green_quotas(green, found) == []
+    inventory = read_namespace(blue, name)
+    assert inventory
+    assert green_quotas(green, inventory) == []
     create_namespace(green, name, max_topics_per_namespace=5, max_subscriptions_per_topic=2)
-    causes = [blocker.cause for blocker in green_quotas(green, found)]
+    causes = [blocker.cause for blocker in green_quotas(green, inventory)]
     assert causes == [
         f"green would have 6 topics and partitions in namespace {name}; its limit maxTopicsPerNamespace is 5.",
         f"green would have 3 subscriptions of {topics[0]}; its limit maxSubscriptionsPerTopic is 2.",
     ]
-    found.policies.raw["resource_group_name"] = "absent"
-    assert green_quotas(green, found)[-1].code == "GREEN_LACKS_RESOURCE_GROUP"
+    inventory.policies.raw["resource_group_name"] = "absent"
+    assert green_quotas(green, inventory)[-1].code == "GREEN_LACKS_RESOURCE_GROUP"
     assert green_room(green, [name, "another/one"]) == []
     tenant = blue.tenants.get("limits")
-    assert green_clusters(green, found, tenant, names=NAMES) == []
-    lacking = green_clusters(green, found, tenant, names={})
+    assert green_clusters(green, inventory, tenant, names=NAMES) == []
+    lacking = green_clusters(green, inventory, tenant, names={})
     assert [blocker.cause for blocker in lacking] == [
         f"{what} uses {BLUE}, which green does not know." for what in ("tenant limits", f"namespace {name}")
     ]

@@ -20,7 +20,7 @@ from tests.support.blue_green.steps import Steps, make_namespace
 @pytest.mark.parametrize(
     "held", [pytest.param(False, marks=pytest.mark.exhaustive), True], ids=["after load", "while writes are held back"]
 )
-def test_what_comes_late_is_on_green_before_the_flag(clusters: Clusters, *, held: bool) -> None:
+def test_late_topics_and_subscriptions_are_on_green_before_the_flag(clusters: Clusters, *, held: bool) -> None:
     """A new topic, a new subscription and schema of an old one: created on green, and looked for there."""
     namespace = f"newcomer/{'held' if held else 'came'}"
     (old,) = make_namespace(clusters, namespace, "old")
@@ -29,7 +29,7 @@ def test_what_comes_late_is_on_green_before_the_flag(clusters: Clusters, *, held
     steps.begin()
     clusters.blue_admin.subscriptions.delete(old, "gone")
     steps.batch(load.load)
-    # Somebody begins at green's address.
+    # A client starts at green's address.
     send_to(clusters.green.broker_url, [str(old)])
     if held:
         assert not steps.quiesce().busy
@@ -65,7 +65,7 @@ def test_a_policy_that_is_changed_after_load_ends_the_flip(clusters: Clusters) -
     steps = Steps(clusters, namespace)
     steps.begin()
     clusters.blue_admin.namespaces.set_policy(namespace, ("message_ttl_in_seconds",), 3600)
-    clusters.blue_admin.topics.set_properties(topic, {"owner": "somebody"})
+    clusters.blue_admin.topics.set_properties(topic, {"owner": "another team"})
     with pytest.raises(StoreConflict, match="message_ttl_in_seconds"):
         steps.quiesce()
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
@@ -74,7 +74,7 @@ def test_a_policy_that_is_changed_after_load_ends_the_flip(clusters: Clusters) -
     clusters.blue_admin.namespaces.set_policy(namespace, ("message_ttl_in_seconds",), 7200)
     assert not aligned.quiesce().busy
     assert clusters.green_admin.namespaces.policies(namespace).raw["message_ttl_in_seconds"] == 7200
-    assert clusters.green_admin.topics.properties(topic)["owner"] == "somebody"
+    assert clusters.green_admin.topics.properties(topic)["owner"] == "another team"
     # Writes are held back on blue alone.
     assert clusters.green_admin.namespaces.publish_rate(namespace) is None
     # Another attempt of the step finds what this one set, and takes none of it for a difference.

@@ -101,13 +101,13 @@ def test_rollback_before_the_flip_leaves_blue_alone(clusters: Clusters, environm
     [
         ({"green_cluster": "other"}, "GREEN_CLUSTER_NAME"),
         ({"cluster": "other"}, "BLUE_CLUSTER_NAME"),
-        ({"namespaces": ["nobody/*"]}, "NOTHING_SELECTED"),
+        ({"namespaces": ["absent/*"]}, "NOTHING_SELECTED"),
     ],
 )
 def test_wrong_names_are_refused(
     clusters: Clusters, environment: Environment, fields: dict[str, object], code: str
 ) -> None:
-    """What brokers would accept without a word is refused before anything is written."""
+    """Wrong names that brokers would accept silently are refused before anything is written."""
     failure = environment.operator.refusal(clusters.input(**fields))
     assert failure.type == FailureKind.PRECHECK_FAILED
     assert code in failure.message
@@ -115,10 +115,10 @@ def test_wrong_names_are_refused(
 
 
 def test_an_address_of_another_cluster_is_refused(clusters: Clusters, environment: Environment) -> None:
-    """Nobody is sent to a cluster that is not green, here to blue itself; and each address of the input is asked."""
+    """Clients are redirected only to green, here never to blue itself; each address of the input is checked."""
     blue, green = clusters.blue, clusters.green
     no_broker = green.admin_urls[0].replace("http", "pulsar")
-    for field, value, told in (
+    for field, value, code in (
         ("service_url", blue.admin_urls[0], "GREEN_URL"),
         ("broker_service_url", blue.broker_url.partition(",")[0], "which is not a broker of green"),
         ("broker_service_url", no_broker, "does not answer like a broker"),
@@ -129,11 +129,11 @@ def test_an_address_of_another_cluster_is_refused(clusters: Clusters, environmen
         sides["blue"]["admin_urls"] = blue.admin_urls[:1]
         sides["green"][field] = value
         failure = environment.operator.refusal(clusters.input(**sides, namespaces=["live/*"]))
-        assert told in failure.message
+        assert code in failure.message
 
 
 def test_a_compacted_topic_is_a_question(clusters: Clusters, environment: Environment) -> None:
-    """What readers see of it is more than its messages, and stays on blue: an operator must know that."""
+    """A compacted topic holds more than its messages, and that stays on blue: an operator must accept it."""
     topic, *_ = map(TopicName.parse, _namespaces(clusters, "table", "one"))
     with Traffic.here(clusters.blue.broker_url, [str(topic)]) as traffic:
         traffic.wait_for_more(5)
@@ -155,11 +155,11 @@ def test_what_differs_on_green_is_refused(clusters: Clusters, environment: Envir
     clusters.green_admin.tenants.create("differ", Tenant(allowed_clusters=(GREEN,)))
     clusters.green_admin.namespaces.create("differ/one", {"message_ttl_in_seconds": 5})
     failure = environment.operator.refusal(_input(clusters, "differ"))
-    for told in (
+    for text in (
         "tenant differ differs on green: tenant differ: adminRoles differs (blue: boss, green: none)",
         "differ/one differs on green: namespace differ/one: message_ttl_in_seconds differs (blue: 10, green: 5)",
     ):
-        assert f"[GREEN_DIFFERS] {told}" in failure.message
+        assert f"[GREEN_DIFFERS] {text}" in failure.message
     report = environment.operator.run(_input(clusters, "differ", dry_run=True, align_differences=True))
     assert report.outcome is Outcome.PLANNED, report.summary
 
@@ -176,7 +176,7 @@ def _input(clusters: Clusters, tenant: str, **more: object) -> BlueGreenInput:
 
 
 def _namespaces(clusters: Clusters, tenant: str, *names: str) -> list[str]:
-    """Namespaces of a tenant on blue, each with a plain topic and one of three partitions; names of the topics."""
+    """Create namespaces on blue, each with a plain topic and one of three partitions; return their topics."""
     admin, topics = clusters.blue_admin, list[str]()
     admin.tenants.create(tenant, Tenant(allowed_clusters=(BLUE,)))
     for name in names:
@@ -199,9 +199,9 @@ def _flags(clusters: Clusters, *namespaces: str) -> list[bool]:
 
 def _claimed(clusters: Clusters) -> list[str]:
     """Return what the migration left of its claims and records; those of namespaces that have moved stay."""
-    found: list[str] = []
+    paths: list[str] = []
     for stack in (clusters.blue, clusters.green):
         with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
-            found += [CLAIM] if store.get(CLAIM) else []
-            found += [namespace for namespace, record in records(store).items() if record.stage is not Stage.KEPT]
-    return found
+            paths += [CLAIM] if store.get(CLAIM) else []
+            paths += [namespace for namespace, record in records(store).items() if record.stage is not Stage.KEPT]
+    return paths

@@ -1,4 +1,4 @@
-"""Ledger ids of a cluster whose metadata stand in Oxia: raised above those of another cluster."""
+"""Ledger ids of a cluster that keeps its metadata in Oxia: raised above those of another cluster."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def test_ids_are_raised_in_oxia(shared_stack: SharedStack) -> None:
 
 
 def _read(url: StoreUrl) -> IdGenerator:
-    found = read_oxia_generator(url, timeout=_LIMIT)
-    assert found is not None
-    return found
+    generator = read_oxia_generator(url, timeout=_LIMIT)
+    assert generator is not None
+    return generator
 
 
 def _last_ledger(admin: PulsarAdmin, topic: TopicName) -> int:

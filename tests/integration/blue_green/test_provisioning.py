@@ -38,7 +38,7 @@ MISSING, DIFFERS, EXTRA = DifferenceKind.MISSING, DifferenceKind.DIFFERS, Differ
 
 
 def nothing() -> None:
-    """Neither cancelled nor late."""
+    """Accept the attempt: it is neither cancelled nor late."""
 
 
 def provision(
@@ -58,9 +58,9 @@ def provision(
     )
 
 
-def kinds(found: Provisioned) -> dict[str, DifferenceKind]:
+def kinds(result: Provisioned) -> dict[str, DifferenceKind]:
     """Return what is left, by path."""
-    return {difference.path: difference.kind for difference in found.differences}
+    return {difference.path: difference.kind for difference in result.differences}
 
 
 def schema_versions(clusters: Clusters, topic: TopicName) -> tuple[list[tuple[Any, ...]], ...]:
@@ -99,8 +99,12 @@ def test_everything_is_copied(clusters: Clusters, rich: str) -> None:
     before = compare_namespace(
         clusters.blue_admin, clusters.green_admin, rich, names=NAMES, release=clusters.green_release
     )
-    assert {one.kind for one in before} == {MISSING}
-    assert {one.path for one in before} >= {"tenant rich", f"namespace {rich}", f"topic persistent://{rich}/plain"}
+    assert {difference.kind for difference in before} == {MISSING}
+    assert {difference.path for difference in before} >= {
+        "tenant rich",
+        f"namespace {rich}",
+        f"topic persistent://{rich}/plain",
+    }
     assert "rich" not in clusters.green_admin.tenants.names()
 
     done = provision(clusters, rich)
@@ -145,7 +149,7 @@ def test_bookies_of_a_namespace(clusters: Clusters) -> None:
     with _bookie_in_group(clusters.green, "fast"):
         assert green_quotas(green, blue) == []
         plan = compare_namespace(admin, green, name, names=NAMES, release=clusters.green_release)
-        assert (path, MISSING) in [(one.path, one.kind) for one in plan]
+        assert (path, MISSING) in [(difference.path, difference.kind) for difference in plan]
         assert provision(clusters, name).differences == ()
         assert green.namespaces.bookie_affinity(name) == group
         assert green.topics.stats(TopicName.parse(f"{name}/t"))
@@ -183,12 +187,12 @@ def test_two_at_once(clusters: Clusters) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(run, range(2)))
-    assert [one.differences for one in both] == [(), ()]
+    assert [result.differences for result in both] == [(), ()]
     assert provision(clusters, name) == Provisioned()
 
 
 def test_drift_is_changed_only_when_asked(clusters: Clusters) -> None:
-    """What differs on green is reported, and changed if that is asked for; what only green has is never changed."""
+    """Differences are reported, and changed on green on request; things that only green has are never changed."""
     name = "drift/space"
     blue, green = clusters.blue_admin, clusters.green_admin
     create_namespace(blue, name, **POLICIES)
@@ -196,7 +200,7 @@ def test_drift_is_changed_only_when_asked(clusters: Clusters) -> None:
     set_topic_policies(blue, topic, {"maxProducers": 3})
     blue.subscriptions.create(topic, "s", properties={"a": "b"})
     create_namespace(green, name, **{key: POLICIES[key] for key in ("retention_policies", "properties")})
-    green.namespaces.set_properties(name, {"owner": "somebody else", "only": "here"})
+    green.namespaces.set_properties(name, {"owner": "another team", "only": "here"})
     green.namespaces.grant(name, "stranger", [NamespaceAction.PRODUCE])
     create_topic(green, f"{name}/t", colour="green", size="big")
     set_topic_policies(green, topic, {"maxProducers": 4, "maxConsumers": 5})
@@ -229,15 +233,15 @@ def test_drift_is_changed_only_when_asked(clusters: Clusters) -> None:
     assert {path for path, kind in reported.items() if kind is EXTRA} == extras
     assert MISSING not in reported.values()
     assert green.topics.properties(topic)["colour"] == "green"
-    assert green.namespaces.properties(name)["owner"] == "somebody else"
+    assert green.namespaces.properties(name)["owner"] == "another team"
 
     aligned = provision(clusters, name, align=True)
-    # The brokers chose the bundles when somebody else created the namespace.
-    left = {path: kind for path, kind in kinds(aligned).items() if "Offload" not in path and "offload" not in path}
+    # The brokers chose the bundles when another client created the namespace.
+    remaining = {path: kind for path, kind in kinds(aligned).items() if "Offload" not in path and "offload" not in path}
     # A broker keeps a rate in two places when it is set by itself.
     extras |= {f"{space}clusterDispatchRate.{GREEN}"}
-    assert left == {**dict.fromkeys(extras, EXTRA), f"{space}bundles": DIFFERS}
-    assert {kind for path, kind in kinds(aligned).items() if path not in left} == {EXTRA}
+    assert remaining == {**dict.fromkeys(extras, EXTRA), f"{space}bundles": DIFFERS}
+    assert {kind for path, kind in kinds(aligned).items() if path not in remaining} == {EXTRA}
     assert aligned.blocking == ()
     assert green.topics.properties(topic) == {"colour": "blue", "size": "big"}
     assert green.namespaces.policies(name).raw["message_ttl_in_seconds"] == POLICIES["message_ttl_in_seconds"]
@@ -250,7 +254,7 @@ def test_partition_counts(clusters: Clusters) -> None:
     blue, green = clusters.blue_admin, clusters.green_admin
     create_namespace(blue, name)
     create_namespace(green, name)
-    fewer, more = (create_topic(blue, f"{name}/{one}", 3) for one in ("fewer", "more"))
+    fewer, more = (create_topic(blue, f"{name}/{topic}", 3) for topic in ("fewer", "more"))
     shape = create_topic(blue, f"{name}/shape")
     for topic in (fewer, more, shape):
         blue.subscriptions.create(topic, "s")
@@ -258,9 +262,9 @@ def test_partition_counts(clusters: Clusters) -> None:
     create_topic(green, f"{name}/more", 5)
     create_topic(green, f"{name}/shape", 2)
     paths = {f"topic {topic}: partitions" for topic in (fewer, more, shape)}
-    found = provision(clusters, name)
-    assert kinds(found) == dict.fromkeys(paths, DIFFERS)
-    assert {difference.path: difference.creatable for difference in found.differences} == {
+    result = provision(clusters, name)
+    assert kinds(result) == dict.fromkeys(paths, DIFFERS)
+    assert {difference.path: difference.creatable for difference in result.differences} == {
         f"topic {fewer}: partitions": True,
         f"topic {more}: partitions": False,
         f"topic {shape}: partitions": False,
@@ -276,7 +280,7 @@ def test_schema_history(clusters: Clusters) -> None:
     name = "schemas/space"
     blue = clusters.blue_admin
     create_namespace(blue, name)
-    deleted, wild, pairs = (create_topic(blue, f"{name}/{one}") for one in ("deleted", "wild", "pairs"))
+    deleted, wild, pairs = (create_topic(blue, f"{name}/{topic}") for topic in ("deleted", "wild", "pairs"))
     for fields in ("a", "ab", "abc"):
         blue.schemas.add(deleted, "AVRO", record(*fields))
     blue.schemas.delete(deleted)
@@ -314,11 +318,11 @@ def test_a_late_attempt_changes_nothing(clusters: Clusters) -> None:
     create_namespace(clusters.blue_admin, name)
     for number in range(4):
         create_topic(clusters.blue_admin, f"{name}/t{number}")
-    left = [3]
+    calls_before_the_fence = [3]
 
     def fence() -> None:
-        left[0] -= 1
-        if left[0] < 0:
+        calls_before_the_fence[0] -= 1
+        if calls_before_the_fence[0] < 0:
             raise Superseded("another attempt continues")
 
     with pytest.raises(Superseded):
@@ -336,10 +340,10 @@ def test_clusters_that_green_does_not_know(clusters: Clusters) -> None:
     tenant = blue.tenants.get("far")
     blue.tenants.update("far", tenant.model_copy(update={"allowed_clusters": (BLUE, "far")}))
     blue.namespaces.create(name, {"replication_clusters": [BLUE, "far"]})
-    found, near = provision(clusters, name), provision(clusters, "far/near")
-    assert kinds(found) == {"tenant far: allowedClusters": DIFFERS, f"namespace {name}": MISSING}
-    assert all("far" in difference.green for difference in found.differences if difference.kind is MISSING)
-    assert found.blocking == found.differences
+    far, near = provision(clusters, name), provision(clusters, "far/near")
+    assert kinds(far) == {"tenant far: allowedClusters": DIFFERS, f"namespace {name}": MISSING}
+    assert all("far" in difference.green for difference in far.differences if difference.kind is MISSING)
+    assert far.blocking == far.differences
     assert kinds(near) == {"tenant far: allowedClusters": DIFFERS}
     # Other modules know of one cluster.
     blue.namespaces.set_policy(name, ("replication_clusters",), [BLUE])
@@ -355,10 +359,10 @@ def test_messages_on_green(clusters: Clusters) -> None:
     clusters.blue_admin.subscriptions.create(topic, "s")
     assert provision(clusters, name).differences == ()
     send_to(clusters.green.broker_url, [str(topic)])
-    found = provision(clusters, name)
-    assert kinds(found) == {f"topic {topic}": DifferenceKind.GREEN_HAS_MESSAGES}
-    assert found.blocking == found.differences
-    assert found.differences[0].green == "backlogs: s 1"
+    result = provision(clusters, name)
+    assert kinds(result) == {f"topic {topic}": DifferenceKind.GREEN_HAS_MESSAGES}
+    assert result.blocking == result.differences
+    assert result.differences[0].green == "backlogs: s 1"
 
 
 def test_a_subscription_that_is_on_some_partitions_only(clusters: Clusters) -> None:

@@ -1,4 +1,4 @@
-"""What a plan says of names and topics that one release has and the other has not."""
+"""Reports of a plan about names and topics that only one of two releases has."""
 
 from __future__ import annotations
 

@@ -57,12 +57,12 @@ def test_no_acknowledged_message_is_lost_silently(clusters: Clusters, monkeypatc
     monkeypatch.setattr(flip, "require_quiet", _quiet_now)
     monkeypatch.setattr(termination, "wait_until_seen", _freeze_zookeeper(clusters))
     for number in range(_ROUNDS):
-        if _flip_amid_writes(clusters, f"reopened/round-{number}").reopened:
+        if _flip_during_writes(clusters, f"reopened/round-{number}").reopened:
             return
     pytest.fail("no topic was opened again, or fenced")
 
 
-def _flip_amid_writes(clusters: Clusters, namespace: str) -> Flipped:
+def _flip_during_writes(clusters: Clusters, namespace: str) -> Flipped:
     """Move topics while producers send, and account for all messages."""
     topics = make_namespace(clusters, namespace, *(f"t{number:02}" for number in range(_TOPICS)))
     for topic in topics:
@@ -92,10 +92,10 @@ def _flip_amid_writes(clusters: Clusters, namespace: str) -> Flipped:
     faulty = {item.path for item in (*drained.remaining, *checked.faults)}
     lost = {
         str(topic): missing
-        for topic, one, other in zip(topics, sent, received, strict=True)
-        if (missing := one.result() - other.result())
+        for topic, sent_to, received_from in zip(topics, sent, received, strict=True)
+        if (missing := sent_to.result() - received_from.result())
     }
-    assert all(one.result() for one in sent)
+    assert all(sending.result() for sending in sent)
     assert set(lost) <= faulty
     return flipped
 

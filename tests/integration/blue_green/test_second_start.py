@@ -35,7 +35,7 @@ def _fields(tenant: str, **more: object) -> dict[str, object]:
 
 
 def test_terminated_while_writes_are_held_back(clusters: Clusters, environment: Environment) -> None:
-    """The limit of a run that is gone is no difference between both sides; the next one puts it back, and moves all."""
+    """The limit of a terminated run does not count as a difference; the next run restores it, and moves everything."""
     (topic,) = make_namespace(clusters, "again/held", "topic")
     clusters.blue_admin.namespaces.set_publish_rate("again/held", _OWN)
     gone = Steps(clusters, "again/held")
@@ -52,8 +52,8 @@ def test_terminated_while_writes_are_held_back(clusters: Clusters, environment: 
     "phase",
     [pytest.param("SEED", marks=pytest.mark.exhaustive), "FLIP", pytest.param("DRAIN", marks=pytest.mark.exhaustive)],
 )
-def test_terminated_amid_a_batch(clusters: Clusters, environment: Environment, phase: str) -> None:
-    """Whatever was flipped is brought to its end, whatever was not is flipped, and the idle backlog comes once."""
+def test_terminated_during_a_batch(clusters: Clusters, environment: Environment, phase: str) -> None:
+    """The next run completes what was flipped, flips the rest, and delivers the idle backlog once."""
     tenant = f"terminated-{phase.lower()}"
     topics = make_namespace(clusters, f"{tenant}/one", "a", "b")
     clusters.blue_admin.subscriptions.create(topics[0], "idle")
@@ -71,8 +71,8 @@ def test_terminated_amid_a_batch(clusters: Clusters, environment: Environment, p
     assert clusters.blue_admin.namespaces.publish_rate(f"{tenant}/one") is None
 
 
-def test_a_batch_that_is_terminated_lets_writes_go(clusters: Clusters, environment: Environment) -> None:
-    """Its namespace has failed, and writes to it go on while the migration waits for what the operator says of that."""
+def test_a_batch_that_is_terminated_releases_writes(clusters: Clusters, environment: Environment) -> None:
+    """Its namespace has failed, and writes to it continue while the migration waits for the operator's decision."""
     (topic,) = make_namespace(clusters, "batch-gone/one", "topic")
     make_namespace(clusters, "batch-gone/two", "topic")
     # Nothing holds back a topic with a rate of its own, so that the batch waits for quiet writes.
@@ -95,7 +95,7 @@ def test_a_batch_that_is_terminated_lets_writes_go(clusters: Clusters, environme
 
 @pytest.mark.exhaustive
 def test_rolled_back_after_the_canary(clusters: Clusters, environment: Environment) -> None:
-    """What has moved stays; the next start brings it to its end, though clients use green, and moves the rest."""
+    """Moved namespaces stay; the next start completes them, although clients use green, and moves the rest."""
     topics = [*make_namespace(clusters, "gate/a", "topic"), *make_namespace(clusters, "gate/b", "topic")]
     waves: dict[str, object] = {"canary": 1, "gate": "canary", "when_held": "stop", "attempts": 1}
     with Traffic.here(clusters.blue.broker_url, list(map(str, topics))) as traffic:
@@ -135,9 +135,9 @@ def test_topics_of_blue_stay_until_they_are_cleaned_up(clusters: Clusters, envir
     fields = _fields("kept", cleanup="remove", grace_window="PT1H")
     run = environment.operator.start(clusters.input(**fields))
     run.wait_until("the window", lambda status: status.phase == "GRACE", _LIMIT)
-    kept = clusters.blue_admin.namespaces.inactive_topics("kept/one")
-    assert kept is not None
-    assert not kept.delete_while_inactive
+    inactive_topics = clusters.blue_admin.namespaces.inactive_topics("kept/one")
+    assert inactive_topics is not None
+    assert not inactive_topics.delete_while_inactive
     assert clusters.green_admin.namespaces.inactive_topics("kept/one") is None
     assert clean_up(run, _LIMIT).outcome is Outcome.DONE
     assert clusters.blue_admin.topics.names("kept/one") == []

@@ -58,7 +58,7 @@ def _close(admin: PulsarAdmin, cluster: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "texts"),
     [
         ({"green": "gren"}, ("[GREEN_CREDENTIALS]", "'gren'; they have", "PULSAR_MIGRATE_CREDENTIALS__GREN__")),
         ({"green": ""}, ("[GREEN_BROKERS_DENIED]", "certificate", "or the set's")),
@@ -69,7 +69,7 @@ def _close(admin: PulsarAdmin, cluster: str) -> None:
             ("[BLUE_BROKERS_DENIED]", "401", "superuser's credentials"),
             marks=pytest.mark.exhaustive,
         ),
-        ({"client_credentials": ["nobody"]}, ("[CLIENT_CREDENTIALS]", "PULSAR_MIGRATE_CREDENTIALS__NOBODY__")),
+        ({"client_credentials": ["unknown"]}, ("[CLIENT_CREDENTIALS]", "PULSAR_MIGRATE_CREDENTIALS__UNKNOWN__")),
         ({"client_credentials": ["strangers"]}, ("[GREEN_CLIENTS]", "'strangers' cannot connect to pulsar+ssl://")),
         (
             {"client_credentials": ["clients"], "namespaces": ["*/*"]},
@@ -78,13 +78,13 @@ def _close(admin: PulsarAdmin, cluster: str) -> None:
     ],
     ids=["unknown", "common", "authority", "role", "key", "no such clients", "clients' key", "clients' permissions"],
 )
-def test_wrong_credentials_are_told_before_anything_moves(
-    clusters: SecureClusters, environment: Environment, fields: dict[str, Any], told: tuple[str, ...]
+def test_wrong_credentials_are_refused_before_anything_moves(
+    clusters: SecureClusters, environment: Environment, fields: dict[str, Any], texts: tuple[str, ...]
 ) -> None:
-    """What is not there, another authority, role or key is a blocker each; the common credentials never stand in."""
+    """A missing set, another authority, role or key is a blocker each; the common credentials never replace a set."""
     failure = environment.operator.refusal(clusters.input(**fields))
     assert failure.type == FailureKind.PRECHECK_FAILED
-    for text in told:
+    for text in texts:
         assert text in failure.message
 
 

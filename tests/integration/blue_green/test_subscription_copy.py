@@ -1,4 +1,4 @@
-"""Backlogs that are copied to green: what arrives, where subscriptions stand, and what attempts do to each other."""
+"""Backlogs that are copied to green: messages, positions of subscriptions, and concurrent attempts."""
 
 from __future__ import annotations
 
@@ -150,13 +150,13 @@ class Topic:
         """Acknowledge messages on blue by their numbers, each by itself."""
         client = pulsar.Client(self._clusters.blue.broker_url, logger=QUIET)
         consumer = client.subscribe(str(self.name), subscription, consumer_type=pulsar.ConsumerType.Shared)
-        left = set(numbers)
-        while left:
+        remaining = set(numbers)
+        while remaining:
             received = consumer.receive(30_000)
             number = int(received.properties()["number"])
-            if number in left:
+            if number in remaining:
                 consumer.acknowledge(received)
-                left.discard(number)
+                remaining.discard(number)
         client.close()
 
     def roll(self, clusters: Clusters) -> None:
@@ -168,31 +168,31 @@ class Topic:
         """Return all that a subscription gets, with every attribute; acknowledged afterwards."""
         client = pulsar.Client(url, logger=QUIET)
         consumer = client.subscribe(str(self.name), subscription)
-        found: list[tuple[Any, ...]] = []
+        messages: list[tuple[Any, ...]] = []
         while True:
             try:
-                one = consumer.receive(3_000)
+                message = consumer.receive(3_000)
             except pulsar.Timeout:
                 break
-            found.append(
+            messages.append(
                 (
-                    one.data(),
-                    one.partition_key(),
-                    one.properties(),
-                    one.event_timestamp(),
-                    one.publish_timestamp(),
-                    one.producer_name(),
-                    one.schema_version() if hasattr(one, "schema_version") else None,
-                    one.redelivery_count(),
+                    message.data(),
+                    message.partition_key(),
+                    message.properties(),
+                    message.event_timestamp(),
+                    message.publish_timestamp(),
+                    message.producer_name(),
+                    message.schema_version() if hasattr(message, "schema_version") else None,
+                    message.redelivery_count(),
                 )
             )
         client.close()
-        return found
+        return messages
 
 
 def numbers(received: list[tuple[Any, ...]]) -> list[int]:
     """Return the numbers of messages."""
-    return [int(one[2]["number"]) for one in received]
+    return [int(message[2]["number"]) for message in received]
 
 
 def test_everything_is_kept(namespace: Clusters, make_copy: MakeCopy) -> None:
@@ -227,15 +227,15 @@ def test_everything_is_kept(namespace: Clusters, make_copy: MakeCopy) -> None:
     on_blue = {name: topic.received(namespace.blue.broker_url, name) for name in ("idle", "holes")}
     on_green = {name: topic.received(namespace.green.broker_url, name) for name in ("idle", "holes", "active")}
     # Deliveries are counted again.
-    assert [one[:-1] for one in on_green["idle"]] == [one[:-1] for one in on_blue["idle"]]
-    assert [one[:-1] for one in on_green["holes"]] == [one[:-1] for one in on_blue["holes"]]
+    assert [message[:-1] for message in on_green["idle"]] == [message[:-1] for message in on_blue["idle"]]
+    assert [message[:-1] for message in on_green["holes"]] == [message[:-1] for message in on_blue["holes"]]
     assert numbers(on_green["idle"]) == list(range(90))
     assert sorted(numbers(on_green["holes"])) == sorted(set(range(10, 90)) - {42, 43, 44, 51, 60})
     assert on_green["active"] == []
 
 
 def test_through_brokers(namespace: Clusters, make_copy: MakeCopy) -> None:
-    """Where bookies cannot be read, blue's brokers give the same bytes; a subscription begins in the middle."""
+    """If bookies cannot be read, blue's brokers return the same bytes; a subscription begins in the middle."""
     topic = Topic(namespace, "brokers", "idle")
     topic.send(0, 30, batching_enabled=False)
     topic.acknowledge("idle", set(range(12)))
@@ -247,9 +247,9 @@ def test_through_brokers(namespace: Clusters, make_copy: MakeCopy) -> None:
     proof = compare(copy, idle)
     assert (proof.differences, proof.entries, proof.unacknowledged) == ((), 18, 18)
     # By its bookies, the comparison reads the same.
-    known = copy.record(topic.name)
-    assert known is not None
-    copy.note(topic.name, known, compared=0)
+    recorded = copy.record(topic.name)
+    assert recorded is not None
+    copy.note(topic.name, recorded, compared=0)
     assert compare_cursors(copy, idle).differences == (f"{topic.name}: 18 entries were not compared",)
     assert compare(make_copy(), idle) == proof
     assert numbers(topic.received(namespace.green.broker_url, "idle")) == list(range(12, 30))
@@ -268,19 +268,19 @@ def test_schema_versions(namespace: Clusters, make_copy: MakeCopy) -> None:
     versions = namespace.blue_admin.schemas.versions(topic.name)
     assert [version.version for version in versions] == [0, 1]
     idle = {topic.name: ("idle",)}
-    for count, one in enumerate(versions, 1):
+    for count, version in enumerate(versions, 1):
         with pytest.raises(StoreUnsupported, match=f"version {count - 1} of its schema is missing"):
             seed_topics(make_copy(), idle)
         assert namespace.green_admin.topics.internal_stats(topic.name).last_confirmed_entry.endswith(":-1")
-        namespace.green_admin.schemas.add(topic.name, one.type, one.data, one.properties)
+        namespace.green_admin.schemas.add(topic.name, version.type, version.data, version.properties)
     copy = make_copy()
     assert seed_topics(copy, idle).messages == 10
     place_cursors(copy, idle)
     client = pulsar.Client(namespace.green.broker_url, logger=QUIET)
     consumer = client.subscribe(str(topic.name), "idle", schema=schema.JsonSchema(PricedOrder))
     received = [consumer.receive(30_000) for _ in range(10)]
-    assert [one.value().number for one in received] == list(range(10))
-    assert [int.from_bytes(one.schema_version().encode("latin1")) for one in received] == [0] * 5 + [1] * 5
+    assert [message.value().number for message in received] == list(range(10))
+    assert [int.from_bytes(message.schema_version().encode("latin1")) for message in received] == [0] * 5 + [1] * 5
     client.close()
 
 
@@ -338,7 +338,7 @@ def test_what_is_not_ours_is_refused(namespace: Clusters, make_copy: MakeCopy) -
         seed_topics(make_copy(), {gone.name: ("idle",)})
 
 
-def test_a_copy_that_is_gone_is_made_anew(namespace: Clusters, make_copy: MakeCopy) -> None:
+def test_a_copy_that_is_gone_is_made_again(namespace: Clusters, make_copy: MakeCopy) -> None:
     """Green's topic was deleted and created again since it was copied: the copy begins from its first entry."""
     topic = Topic(namespace, "again", "idle")
     topic.send(0, 6, batching_enabled=False)
@@ -380,7 +380,7 @@ def test_partitions_and_nothing_to_copy(namespace: Clusters, make_copy: MakeCopy
 
 
 def test_a_moved_cursor_is_a_difference(namespace: Clusters, make_copy: MakeCopy) -> None:
-    """The comparison tells a subscription that stands elsewhere, and entries that were not copied."""
+    """The comparison reports a subscription at another position, and entries that were not copied."""
     topic = Topic(namespace, "moved", "idle")
     topic.send(0, 10, batching_enabled=False)
     idle = {topic.name: ("idle",)}
@@ -391,7 +391,7 @@ def test_a_moved_cursor_is_a_difference(namespace: Clusters, make_copy: MakeCopy
     (difference,) = compare(copy, idle).differences
     assert "other entries left on green" in difference
     topic.send(10, 11, batching_enabled=False)
-    assert any("1 entries of blue were not copied" in one for one in compare(copy, idle).differences)
+    assert any("1 entries of blue were not copied" in text for text in compare(copy, idle).differences)
 
 
 def compare(copy: SubscriptionCopy, idle: Idle) -> CopyProof:
@@ -407,19 +407,19 @@ def replace_attempt(number: int) -> Attempt:
 
 
 def seed_again_with_more(clusters: Clusters, topic: Topic, copy: SubscriptionCopy, idle: dict[Any, Any]) -> None:
-    """There is something new to copy, and an attempt that was superseded tries to."""
+    """Send more messages, and try to copy them with an attempt that was superseded."""
     topic.send(60, 65, batching_enabled=False)
     assert clusters.blue_admin.topics.stats(topic.name).subscriptions["idle"].msg_backlog == 65
     seed_topics(copy, idle)
 
 
 def _ignore(_result: object, _message_id: object) -> None:
-    """The flush waits for all."""
+    """Ignore the result: the flush waits for all."""
 
 
 def _send(producer: RawProducer, entries: list[tuple[EntryPosition, Message]]) -> None:
-    for _, one in entries:
-        producer.send(one)
+    for _, message in entries:
+        producer.send(message)
     producer.flush()
 
 

@@ -23,7 +23,7 @@ _LARGE, _COUNT, _SMALL, _PAUSE_SECONDS = 500_000, 20, 100, 0.1
 
 @pytest.mark.exhaustive
 def test_a_topic_that_had_large_messages_becomes_quiet(clusters: Clusters) -> None:
-    """Where the limit is chosen by sizes, it is by those of messages that are sent now."""
+    """The limit is chosen by the sizes of messages that are sent now, not by earlier ones."""
     release = parse_release(clusters.blue_admin.brokers.version())
     if not has_defect(release, "LIMIT_LIFTED_LATE"):
         pytest.skip(f"Pulsar {release} has one limit for all; set PULSAR_MIGRATE_BLUE=4.0")

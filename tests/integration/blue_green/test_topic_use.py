@@ -28,9 +28,9 @@ LARGE = b"x" * 2_500_000
 NOWHERE = ClusterUrls(service_url="http://127.0.0.1:1", broker_service_url="pulsar://127.0.0.1:1")
 
 
-def causes(found: Precheck) -> dict[str, str]:
+def causes(result: Precheck) -> dict[str, str]:
     """Return causes of blockers by their codes."""
-    return {blocker.code: blocker.cause for blocker in found.blockers}
+    return {blocker.code: blocker.cause for blocker in result.blockers}
 
 
 @pytest.mark.exhaustive
@@ -47,9 +47,9 @@ def test_messages_in_chunks(clusters: Clusters) -> None:
         producer.send(LARGE)
         # Brokers notice chunks when they count rates, once a minute.
         wait_for("the broker to notice it", lambda: clusters.blue_admin.topics.stats(large).msg_chunk_published, 90)
-        found = causes(steps.whole(precheck))
-        assert found.keys() == {"BLUE_CHUNKED_MESSAGES"}
-        assert (str(large) in found["BLUE_CHUNKED_MESSAGES"], str(plain) in found["BLUE_CHUNKED_MESSAGES"]) == (
+        blockers = causes(steps.whole(precheck))
+        assert blockers.keys() == {"BLUE_CHUNKED_MESSAGES"}
+        assert (str(large) in blockers["BLUE_CHUNKED_MESSAGES"], str(plain) in blockers["BLUE_CHUNKED_MESSAGES"]) == (
             True,
             False,
         )
@@ -106,9 +106,9 @@ def test_replication_to_a_cluster_that_is_down(clusters: Clusters) -> None:
         wait_for("a replicator", lambda: "nowhere" in blue.topics.stats(topic).replication, 20)
         send_to(clusters.blue.broker_url, [str(topic)])
         wait_for("a backlog", lambda: blue.topics.stats(topic).replication["nowhere"].replication_backlog, 20)
-        found = causes(steps.whole(precheck))
-        assert {"BLUE_REPLICATOR_DOWN", "COPY_REPLICATED"} <= found.keys()
-        assert f"{topic} (nowhere)" in found["BLUE_REPLICATOR_DOWN"]
+        blockers = causes(steps.whole(precheck))
+        assert {"BLUE_REPLICATOR_DOWN", "COPY_REPLICATED"} <= blockers.keys()
+        assert f"{topic} (nowhere)" in blockers["BLUE_REPLICATOR_DOWN"]
         steps.whole(cluster.register)
         with steps.task() as task, task.blue_store() as store:
             guards = take(task, store, [namespace])
@@ -145,9 +145,9 @@ def test_transactions(with_transactions: Clusters, toolchain: Toolchain, tmp_pat
     with JavaMessages(toolchain, tmp_path) as java:
         for commit in (True, False):
             java.transact(clusters.blue.broker_url, str(used), [b"in"], subscription="s", acknowledge=[], commit=commit)
-    found = causes(steps.whole(precheck))
-    assert found.keys() == {"BLUE_TRANSACTIONS"}
-    assert f"{used} (1 committed, 1 aborted)" in found["BLUE_TRANSACTIONS"]
+    blockers = causes(steps.whole(precheck))
+    assert blockers.keys() == {"BLUE_TRANSACTIONS"}
+    assert f"{used} (1 committed, 1 aborted)" in blockers["BLUE_TRANSACTIONS"]
     with pytest.raises(StoreConflict, match="used in transactions"):
         steps.begin()
     clusters.blue_admin.topics.unload(used)

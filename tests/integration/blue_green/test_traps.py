@@ -1,4 +1,4 @@
-"""What strands, kills or forgets clients in Pulsar's own mechanism, and what the steps do about it."""
+"""Cases in which Pulsar's own mechanism loses backlogs or clients, and how the steps handle them."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: p
     admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE, third])
 
     def without_replicators(admin: PulsarAdminReader, topic: TopicName) -> TopicState:
-        look = check_topic(admin, topic)
-        return look._replace(stats=look.stats and look.stats.model_copy(update={"replication": {}}))
+        state = check_topic(admin, topic)
+        return state._replace(stats=state.stats and state.stats.model_copy(update={"replication": {}}))
 
     def unasked(*_: object, drained: bool) -> None:
         assert drained
@@ -144,22 +144,22 @@ def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: p
         # Before the flip the limit keeps the client from closing its producer.
         with closing(quiet_client(clusters.blue.broker_url)) as client:
             client.create_producer(str(topic)).send(b"one")
-            patient = steps.input
-            steps.input = patient.model_copy(update={"quiesce_timeout": timedelta(seconds=1)})
+            usual_input = steps.input
+            steps.input = usual_input.model_copy(update={"quiesce_timeout": timedelta(seconds=1)})
             with pytest.raises(StoreConflict, match=f"1 messages are not in {third} yet"):
                 steps.batch(flip.flip)
-            steps.input = patient
+            steps.input = usual_input
             # As if the message had come right after that.
             monkeypatch.setattr(flip, "await_movable", unasked)
             steps.batch(flip.flip)
         monkeypatch.setattr(drain, "check_topic", without_replicators)
-        (left,) = steps.batch(drain.drain).remaining
+        (undrained,) = steps.batch(drain.drain).remaining
     finally:
         steps.end()
         admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE])
         admin.tenants.update("replicating", Tenant(allowed_clusters=(BLUE,)))
         admin.clusters.delete(third)
-    assert f"1 messages are not replicated to {third} yet" in left.reason
+    assert f"1 messages are not replicated to {third} yet" in undrained.reason
 
 
 def test_idle_subscription_is_skipped(clusters: Clusters, steps: Steps) -> None:
@@ -189,7 +189,7 @@ def test_publish_limits_are_lifted_after_the_flip(clusters: Clusters, steps: Ste
 
 
 def test_limit_of_an_operator_stays(clusters: Clusters, steps: Steps) -> None:
-    """A limit that somebody else sets while the migration holds writes back is not overwritten."""
+    """A limit that an operator sets while the migration holds writes back is not overwritten."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "limited")
     steps.begin()
@@ -201,7 +201,7 @@ def test_limit_of_an_operator_stays(clusters: Clusters, steps: Steps) -> None:
 
 
 def test_limit_that_is_taken_off_before_the_flag(clusters: Clusters, steps: Steps) -> None:
-    """Writes that somebody has let go are not ended: nothing is flipped, and the operator is told why."""
+    """If an operator releases writes, nothing is flipped, and the error names the reason."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "limited")
     steps.begin()
@@ -237,19 +237,19 @@ def test_worker_that_froze_after_its_last_look_does_not_flip(
 def test_a_batch_that_takes_long_to_check_is_not_flipped(
     clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Topics that cannot all be seen to be quiet at once stay on blue, and the operator is told what to change."""
+    """Topics that are never all quiet in one check stay on blue, and the error names the input field to change."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "many")
     steps.input = steps.input.model_copy(update={"quiesce_timeout": timedelta(seconds=4)})
     steps.begin()
     steps.quiesce()
 
-    def look_slowly(admin: PulsarAdminReader, topic: TopicName) -> TopicState:
-        look = check_topic(admin, topic)
+    def check_slowly(admin: PulsarAdminReader, topic: TopicName) -> TopicState:
+        state = check_topic(admin, topic)
         time.sleep(2.2)
-        return look
+        return state
 
-    monkeypatch.setattr(write_limit, "check_topic", look_slowly)
+    monkeypatch.setattr(write_limit, "check_topic", check_slowly)
     with pytest.raises(StoreConflict, match=r"the check of 1 topics takes \d s.*batch_size"):
         steps.batch(flip.flip)
     assert not _is_flagged(clusters, namespace)
@@ -257,7 +257,7 @@ def test_a_batch_that_takes_long_to_check_is_not_flipped(
 
 @pytest.mark.exhaustive
 def test_next_run_puts_the_limit_back(clusters: Clusters, steps: Steps) -> None:
-    """A run that was terminated while it held writes back is followed by one that lets them go before all else."""
+    """A run that was terminated while it held writes back is followed by one that releases them before all else."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "limited")
     steps.begin()
@@ -293,7 +293,7 @@ def test_late_attempt_does_not_flip(clusters: Clusters, steps: Steps) -> None:
 
 
 def test_late_attempt_does_not_hold_writes_back(clusters: Clusters, steps: Steps) -> None:
-    """An attempt that froze right before it set the limit, and wakes up after the rollback, leaves no limit behind."""
+    """An attempt that froze right before it set the limit, and continues after the rollback, leaves no limit."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "late")
     steps.begin()
@@ -317,11 +317,11 @@ def test_late_attempt_does_not_hold_writes_back(clusters: Clusters, steps: Steps
 
 
 def test_a_limit_without_effect_is_set_again(clusters: Clusters) -> None:
-    """A broker may miss a change, or apply the older of two last: the limit is one write, and told again while busy."""
+    """A broker may miss a change, or apply an older one last: the limit is written again while the topic is busy."""
     # A limit that holds no writes back.
-    steps = Steps(clusters, "traps/told-again", throttle_bytes=10_000, quiesce_timeout="PT5S")
-    (topic,) = make_namespace(clusters, "traps/told-again", "busy")
-    path = "/admin/policies/traps/told-again"
+    steps = Steps(clusters, "traps/repeated-limit", throttle_bytes=10_000, quiesce_timeout="PT5S")
+    (topic,) = make_namespace(clusters, "traps/repeated-limit", "busy")
+    path = "/admin/policies/traps/repeated-limit"
     steps.begin()
     running = Traffic.here(clusters.blue.broker_url, [str(topic)])
     with running as traffic, steps.task() as task, task.blue_store() as store:
@@ -373,7 +373,7 @@ def test_termination_is_taken_back(clusters: Clusters, steps: Steps) -> None:
 
 @pytest.mark.parametrize("unterminate", [pytest.param(True, marks=pytest.mark.exhaustive), False])
 def test_undo_during_a_sweep(clusters: Clusters, steps: Steps, *, unterminate: bool) -> None:
-    """Brokers that are at their sweep go on when the flag is taken off: no topic is ended while its namespace stays."""
+    """Brokers continue their sweep after the flag is cleared: no topic is terminated while its namespace stays."""
     (namespace,) = steps.input.namespaces
     topics = make_namespace(clusters, namespace, *(f"t{number:02}" for number in range(30)))
     steps.input = steps.input.model_copy(update={"unterminate": unterminate})
@@ -391,7 +391,7 @@ def test_undo_during_a_sweep(clusters: Clusters, steps: Steps, *, unterminate: b
 
 
 def test_drain_sets_a_flag_again_that_a_lost_attempt_took_off(clusters: Clusters, steps: Steps) -> None:
-    """A worker that died while it loaded topics again had taken the flag off; it stands when the batch has moved."""
+    """If a worker died with the flag cleared while it loaded topics again, DRAIN sets the flag again."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "topic")
     steps.begin()
@@ -422,7 +422,7 @@ def test_flip_goes_on_after_an_attempt_was_lost(clusters: Clusters, steps: Steps
 
 
 def test_nothing_is_flipped_while_green_is_away(clusters: Clusters, steps: Steps) -> None:
-    """A green that does not answer right before the flag keeps the batch on blue, and the way back needs no green."""
+    """If green does not answer right before the flag, the batch stays on blue, and the rollback needs no green."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "away")
     steps.begin()
@@ -501,19 +501,19 @@ def _with_backlog(clusters: Clusters, steps: Steps, *topics: str) -> list[TopicN
 def _drain_with(task: Any, guards: Any, store: Any, client: Any, topic: TopicName) -> Any:
     """Drain with a consumer that comes as soon as blue serves the topic again."""
     watch = drain.DrainWatch(task, guards, store)
-    look, received = watch.check, list[bytes]()
+    check, received = watch.check, list[bytes]()
 
-    def consume_then_look(guard: Any) -> Any:
-        left = look(guard)
-        if left and not received:
+    def consume_then_check(guard: Any) -> Any:
+        remaining = check(guard)
+        if remaining and not received:
             consumer = client.subscribe(str(topic), "s")
             for _ in range(BACKLOG):
                 message = consumer.receive(timeout_millis=20_000)
                 received.append(message.data())
                 consumer.acknowledge(message)
-        return left
+        return remaining
 
-    watch.check = consume_then_look
+    watch.check = consume_then_check
     return watch.run()
 
 

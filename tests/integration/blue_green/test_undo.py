@@ -1,4 +1,4 @@
-"""What a rollback may take back, and what it must leave as it is."""
+"""Limits of a rollback: the changes that it takes back, and those that it must leave."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_a_flip_that_never_began_is_repeated(clusters: Clusters) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_limit_that_is_gone_keeps_an_attempt_from_going_on(clusters: Clusters) -> None:
-    """Flag and limit were taken off by an operator amid the flip: who goes on does not flip with writes under way."""
+def test_an_attempt_does_not_continue_without_its_limit(clusters: Clusters) -> None:
+    """If an operator removes flag and limit during the flip, the next attempt does not flip during writes."""
     namespace = "undone/emergency"
     make_namespace(clusters, namespace, "topic")
     steps = _lost_before_the_flag(clusters, namespace)
@@ -88,9 +88,9 @@ def test_a_second_attempt_restores_subscriptions(clusters: Clusters) -> None:
     steps.end()
 
 
-def test_a_client_that_comes_to_green_amid_the_rollback(clusters: Clusters) -> None:
-    """It was told to go there before the flag was off: then the whole namespace goes."""
-    namespace = "undone/amid"
+def test_a_client_that_comes_to_green_during_the_rollback(clusters: Clusters) -> None:
+    """If a client was redirected before the flag was cleared, the whole namespace moves."""
+    namespace = "undone/during"
     (topic,) = make_namespace(clusters, namespace, "topic")
     steps = _moved(clusters, namespace, unterminate=True)
     with ExitStack() as opened, pytest.MonkeyPatch.context() as patch:

@@ -64,11 +64,11 @@ def test_there_and_back_and_there_again(
             assert report.outcome is Outcome.DONE, report
             assert (report.certificate["missing_clients"], report.certificate["faults"]) == (0, 0), report
             assert report.certificate["cluster_flag"] is True
-            left, taken = sides if way.cluster == BLUE else sides[::-1]
-            assert (_flags(*left), _flags(*taken)) == ([True] * 3, [False] * 3)
-            assert (_kept(*left), _kept(*taken)) == ([True] * 2, [False] * 2)
-            # Its brokers would refuse the producers that they sent away when these come back.
-            for server in left[0]:
+            source, target = sides if way.cluster == BLUE else sides[::-1]
+            assert (_flags(*source), _flags(*target)) == ([True] * 3, [False] * 3)
+            assert (_keeps_topics(*source), _keeps_topics(*target)) == ([True] * 2, [False] * 2)
+            # Its brokers would refuse the producers that they redirected, when these come back.
+            for server in source[0]:
                 if server.kind == "broker":
                     server.restart()
         traffic.wait_for_more(10)
@@ -84,10 +84,10 @@ def _flags(stack: Stack, admin: PulsarAdmin, cluster: str) -> list[bool]:
     return [bool(whole and whole.migrated), *namespaces]
 
 
-def _kept(stack: Stack, admin: PulsarAdmin, _cluster: str) -> list[bool]:
-    """Return whether brokers keep a namespace's topics because it has left, which a record says as well."""
+def _keeps_topics(stack: Stack, admin: PulsarAdmin, _cluster: str) -> list[bool]:
+    """Return for each namespace whether brokers keep its topics because it has moved; a record must agree."""
     with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
-        known = records(store)
-    kept = [admin.namespaces.inactive_topics(name) is not None for name in _NAMESPACES]
-    assert [name in known for name in _NAMESPACES] == kept
-    return kept
+        claims = records(store)
+    keeps = [admin.namespaces.inactive_topics(name) is not None for name in _NAMESPACES]
+    assert [name in claims for name in _NAMESPACES] == keeps
+    return keeps

@@ -52,7 +52,7 @@ def test_a_step_reads_little_more_than_it_removes(
     steps = [jobs.clear(in_process(), pair, "source", limit=LIMIT, tag="clean") for _ in range(3)]
     read = next(reads)
     print(f"{kind}: {steps}, {read} records read")
-    assert all(LIMIT <= removed <= LIMIT + WIDTH and left for removed, left in steps)
+    assert all(LIMIT <= removed <= LIMIT + WIDTH and has_more for removed, has_more in steps)
     assert read <= 3 * MOST_READ
     while (step := jobs.clear(in_process(), pair, "source", limit=LIMIT, tag="clean"))[1]:
         steps.append(step)

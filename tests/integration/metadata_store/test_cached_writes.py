@@ -39,12 +39,12 @@ class NewTenants(BackgroundThread):
         """Create tenants."""
         with StackAdmin(self._url) as admin:
             for number, _ in enumerate(self.ticks()):
-                if not refusal(admin.create_tenant, f"meanwhile-{number}", CLUSTER):
-                    self.names.append(f"meanwhile-{number}")
+                if not refusal(admin.create_tenant, f"during-{number}", CLUSTER):
+                    self.names.append(f"during-{number}")
 
 
 def test_no_acknowledged_tenant_is_lost(make_stack: MakeStack, environment: Environment) -> None:
-    """Every tenant that a broker acknowledged before, while and after writes were blocked stands in the target."""
+    """Every tenant that a broker acknowledged before, while and after writes were blocked is in the target."""
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, cluster=CLUSTER))
     input = MetadataStoreInput.model_validate(
         {
@@ -58,9 +58,9 @@ def test_no_acknowledged_tenant_is_lost(make_stack: MakeStack, environment: Envi
     with NewTenants(stack.admin_urls[0]) as tenants:
         report = environment.operator.run(input)
     assert report.outcome is Outcome.DONE
-    tree, standing = stores.read_zookeeper(stack.zk_url, without_coordinator=False), stores.read_oxia(stack.oxia_url)
+    tree, target = stores.read_zookeeper(stack.zk_url, without_coordinator=False), stores.read_oxia(stack.oxia_url)
     commit = stores.committed_ms(stack.zk_url)
-    lost = [path for path in (f"/admin/policies/{name}" for name in tenants.names) if path not in standing]
+    lost = [path for path in (f"/admin/policies/{name}" for name in tenants.names) if path not in target]
     assert len(tenants.names) > 20
     assert {path: tree[path].mtime - commit for path in lost if path in tree} == {}, "ms after the commit"
     assert lost == []

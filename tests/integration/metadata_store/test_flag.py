@@ -57,7 +57,7 @@ def _by_hand(store: CasStore, phase: FlagPhase) -> None:
 
 
 def test_a_flag_can_be_set_again(store: CasStore, keeper: FlagKeeper) -> None:
-    """A repeated flag is a new version of the same value; it stays ours, since the same time, and goes on as before."""
+    """A repeated flag is a new version of the same value; it stays ours, with the same start, and can be advanced."""
     blocked = keeper.advance(FlagPhase.PREPARATION, TARGET)
     value = store.get(FLAG)
     assert value is not None
@@ -71,9 +71,9 @@ def test_a_flag_can_be_set_again(store: CasStore, keeper: FlagKeeper) -> None:
     assert copying.claim is not None
     assert copying.claim.blocked_since_ms == blocked.since_ms
     assert copying.since_ms > blocked.since_ms
-    found = store.get(FLAG)
-    assert found is not None
-    assert found.modified_ms == copying.since_ms
+    node = store.get(FLAG)
+    assert node is not None
+    assert node.modified_ms == copying.since_ms
 
 
 def test_the_flag_walks_its_phases_and_each_move_can_be_repeated(store: CasStore, keeper: FlagKeeper) -> None:
@@ -90,7 +90,7 @@ def test_the_flag_walks_its_phases_and_each_move_can_be_repeated(store: CasStore
 
 
 def test_a_run_blocks_writes_only_once(store: CasStore, keeper: FlagKeeper) -> None:
-    """A late step neither blocks writes again after they were given back, nor after an operator set FAILED by hand."""
+    """A late step neither blocks writes again after they were unblocked, nor after an operator set FAILED by hand."""
     keeper.advance(FlagPhase.PREPARATION, TARGET)
     assert keeper.unblock().flag.phase is FlagPhase.FAILED
     with pytest.raises(StoreConflict, match="Start the migration again"):
@@ -117,7 +117,7 @@ def test_the_next_run_gives_back_what_a_terminated_one_left_blocked(store: CasSt
     assert second.advance(FlagPhase.PREPARATION, TARGET).flag.phase is FlagPhase.PREPARATION
 
 
-def test_what_somebody_else_set_is_left_alone(store: CasStore, keeper: FlagKeeper) -> None:
+def test_flags_and_claims_of_others_are_not_changed(store: CasStore, keeper: FlagKeeper) -> None:
     """Neither another migration's claim nor a flag of Pulsar's own coordinator is touched, and both are named."""
     with pytest.raises(StoreConflict, match=f"held by the migration '{WORKFLOW}'"):
         FlagKeeper(store, attempt_of("metadata-store/other", run=9)).take()
@@ -131,7 +131,7 @@ def test_what_somebody_else_set_is_left_alone(store: CasStore, keeper: FlagKeepe
 
 
 def test_a_late_attempt_cannot_block_writes(store: CasStore, keeper: FlagKeeper) -> None:
-    """An attempt that wakes up after the way back began, or ended, sets no flag: nobody would ever take it back."""
+    """An attempt that continues after the rollback started, or ended, sets no flag: no step would ever clear it."""
     FlagKeeper(store, attempt_of(WORKFLOW, epoch=3)).unblock()
     prepare = FlagKeeper(store, attempt_of(WORKFLOW, epoch=2))
     with pytest.raises(Superseded, match=r"epoch 2, attempt 1 was superseded by .* epoch 3"):
@@ -144,7 +144,7 @@ def test_a_late_attempt_cannot_block_writes(store: CasStore, keeper: FlagKeeper)
 
 
 def test_unknown_fields_survive(store: CasStore, keeper: FlagKeeper) -> None:
-    """What a newer version, or a newer Pulsar, wrote into claim and flag is still there after both were changed."""
+    """Fields that a newer version, or a newer Pulsar, wrote into claim and flag are kept when both are changed."""
     keeper.advance(FlagPhase.PREPARATION, TARGET)
     for path in (CLAIM, FLAG):
         node = store.get(path)
@@ -161,7 +161,7 @@ def test_unknown_fields_survive(store: CasStore, keeper: FlagKeeper) -> None:
 
 
 def test_a_deadline_expires_without_temporal(store: CasStore, keeper: FlagKeeper) -> None:
-    """Whoever blocked writes gives them back, whichever attempt holds the claim; never after a commit or for others."""
+    """A run unblocks its own writes, whichever attempt holds the claim; not after a commit, nor another run's."""
     keeper.advance(FlagPhase.PREPARATION, TARGET)
     later = FlagKeeper(store, attempt_of(WORKFLOW, epoch=7))
     later.advance(FlagPhase.COPYING, TARGET)
@@ -180,7 +180,7 @@ def test_a_deadline_expires_without_temporal(store: CasStore, keeper: FlagKeeper
 
 
 def test_a_run_that_was_reset_leaves_a_later_one_alone(store: CasStore, keeper: FlagKeeper) -> None:
-    """What a later run holds is neither given back nor released, and the way back does not wait for it."""
+    """A reset run neither unblocks nor releases what a later run holds, and its rollback does not wait for it."""
     second = _second_run(store)
     second.take()
     second.advance(FlagPhase.PREPARATION, TARGET)

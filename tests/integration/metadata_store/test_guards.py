@@ -1,4 +1,4 @@
-"""What keeps a migration from deleting what is not its own, on a real ZooKeeper and a real Oxia without Temporal."""
+"""Checks that keep a migration from deleting foreign records, on real stores without Temporal."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from tests.support.metadata_store.steps import Place, open_place
 from tests.support.stacks import MakeStack
 
 FEW = ["/tenants/a", "/tenants/b", "/tenants/c"]
-OTHERS = "/somebody/else"
-# Records that are not Pulsar's need not settle before the commit.
+OTHERS = "/foreign/root"
+# Records that are not Pulsar's may differ at the commit.
 POLICIES = "/admin/policies/a"
 
 
@@ -53,12 +53,12 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """A source with some records, and an empty target."""
     monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
     monkeypatch.setattr(rollback, "REBROADCAST_AFTER", 0.0)
-    with open_place(stack, request.node.name.replace("[", "-").replace("]", ""), FEW) as found:
-        yield found
+    with open_place(stack, request.node.name.replace("[", "-").replace("]", ""), FEW) as opened:
+        yield opened
 
 
 def verified(place: Place) -> PreCopy:
-    """Everything before the commit."""
+    """Run every step before the commit."""
     pre = place.run(pre_copy.pre_copy, 0)
     assert not place.run(preparation.prepare).gap
     place.run(cutover.copy_changes, pre)
@@ -66,15 +66,15 @@ def verified(place: Place) -> PreCopy:
 
 
 def committed(place: Place) -> PreCopy:
-    """Everything up to the commit."""
+    """Run every step up to the commit."""
     pre = verified(place)
     place.run(cutover.complete, pre)
     return pre
 
 
 @contextmanager
-def writes_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch, rounds: int) -> Generator[None]:
-    """A service whose cache writes once after each of so many rounds in which the commit copies."""
+def concurrent_writes(place: Place, monkeypatch: pytest.MonkeyPatch, rounds: int) -> Generator[None]:
+    """Write once from a service's cache after each of so many rounds in which the commit copies."""
     values = [b"%d" % number for number in range(rounds)]
 
     def converge(*arguments: Any, **options: Any) -> convergence.Converged:
@@ -90,19 +90,19 @@ def writes_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch, rounds: int)
 
 
 def test_nothing_is_known_to_differ_at_the_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What changes while the commit copies is copied before it too, and not after it, where it may be contested."""
+    """Changes during the commit's copy are copied before it as well, not after it, where they may be contested."""
     pre = verified(place)
-    with writes_meanwhile(place, monkeypatch, rounds=3):
+    with concurrent_writes(place, monkeypatch, rounds=3):
         done = place.run(cutover.complete, pre)
     assert (done.late_copied, done.contested) == (0, ())
     assert stores.read_oxia(place.target)[POLICIES].value == b"0"
 
 
-def test_a_source_that_never_rests_is_not_committed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where services write all the time, the commit is refused in bounded time, and writes can be unblocked."""
-    monkeypatch.setattr(cutover, "_SETTLE_SECONDS", 0.5)
+def test_a_source_that_always_changes_is_not_committed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If services write all the time, the commit is refused in bounded time, and writes can be unblocked."""
+    monkeypatch.setattr(cutover, "_FINAL_COPY_SECONDS", 0.5)
     pre = verified(place)
-    with writes_meanwhile(place, monkeypatch, rounds=10_000), pytest.raises(ApplicationError) as failed:
+    with concurrent_writes(place, monkeypatch, rounds=10_000), pytest.raises(ApplicationError) as failed:
         place.run(cutover.complete, pre)
     assert failed.value.type == FailureKind.VERIFICATION_FAILED
     assert f"1 records are not copied yet: {POLICIES}" in str(failed.value)
@@ -110,20 +110,20 @@ def test_a_source_that_never_rests_is_not_committed(place: Place, monkeypatch: p
 
 
 def precheck(place: Place, **more: object) -> Precheck:
-    """What the precheck of a later run says."""
+    """Return the result of the precheck of a later run."""
     task = place.task(run=9, allow_no_brokers=True, **more)
     check = PrecheckRun(task.input, task.workflow_id, Access(), AdminAccess(), partial(rollback.release, task))
     return check.run(task.engine, task.pair, tag="precheck")
 
 
-def codes(found: Precheck) -> list[str]:
-    """Of the blockers."""
-    return [blocker.code for blocker in found.blockers]
+def codes(result: Precheck) -> list[str]:
+    """Return the codes of the blockers."""
+    return [blocker.code for blocker in result.blockers]
 
 
 @pytest.mark.parametrize("watched", [True, False], ids=["watched", "scanned"])
-def test_a_source_that_is_tidied_up_takes_nothing_from_the_target(place: Place, watched: bool) -> None:
-    """Records that somebody deletes in the source after the last service has left stay in the target, and are told."""
+def test_deletions_after_the_last_service_do_not_reach_the_target(place: Place, watched: bool) -> None:
+    """Records that are deleted in the source after the last service has left stay in the target, and are reported."""
     pre = committed(place)
     before = place.copied()
     place.zookeeper.delete("/tenants", recursive=True)
@@ -148,9 +148,9 @@ def test_a_late_service_may_delete_little(place: Place, monkeypatch: pytest.Monk
     assert {"/tenants/b", "/tenants/c"} < set(place.copied())
 
 
-def test_strangers_end_a_preparation_early(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where only clients are missing that take no part, writes are not blocked until the time is up."""
-    monkeypatch.setattr(preparation, "_STRANGERS_AFTER", 0.5)
+def test_unknown_clients_end_a_preparation_early(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If only unknown clients are missing, writes are unblocked before the time limit."""
+    monkeypatch.setattr(preparation, "_UNKNOWN_CLIENTS_TIMEOUT", 0.5)
     with stores.kazoo(stack.zk_url) as zookeeper:
         place = Place(stack.zk_url, stack.oxia_url, zookeeper)
         place.empty_target()
@@ -164,12 +164,12 @@ def test_strangers_end_a_preparation_early(stack: Stack, monkeypatch: pytest.Mon
         zookeeper.delete(FLAG)
 
 
-def test_an_offline_start_gives_back_what_a_live_run_left_blocked(place: Place) -> None:
-    """It says that writes were given back, and they are: flag and claim go together, whatever the mode."""
+def test_an_offline_start_unblocks_writes_of_a_live_run(place: Place) -> None:
+    """It reports that writes were unblocked, and they are: flag and claim go together, in any mode."""
     place.run(pre_copy.pre_copy, 0)
     assert not place.run(preparation.prepare).gap
-    found = precheck(place, mode="offline")
-    assert any("unblocked now" in warning for warning in found.warnings)
+    result = precheck(place, mode="offline")
+    assert any("unblocked now" in warning for warning in result.warnings)
     assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]
     assert place.zookeeper.exists(CLAIM) is None
 
@@ -199,13 +199,13 @@ def test_a_late_end_leaves_the_flag_of_the_next_migration(place: Place, stack: S
 
 
 def test_a_source_that_was_left_is_refused_offline(place: Place) -> None:
-    """Who forgets to swap the stores for the way back does not empty the store that the cluster lives in."""
+    """An operator who forgets to swap the stores for the failback does not empty the store that the cluster uses."""
     committed(place)
     assert codes(precheck(place, mode="offline", replace_target=True)) == ["ALREADY_COMPLETED"]
 
 
-def test_services_in_the_target_count_whatever_claim_stands_there(place: Place, stack: Stack) -> None:
-    """A claim that a commit did not release any more does not hide who uses the target."""
+def test_services_in_the_target_count_despite_a_claim(place: Place, stack: Stack) -> None:
+    """A claim that a commit did not release does not hide the services that use the target."""
     place.target = f"{stack.zk_url}/not-released"
     place.run(pre_copy.pre_copy, 0)
     with stores.kazoo(stack.zk_url) as zookeeper:
@@ -214,7 +214,7 @@ def test_services_in_the_target_count_whatever_claim_stands_there(place: Place, 
 
 
 def test_a_target_that_others_took_after_the_precheck_is_left_alone(place: Place) -> None:
-    """What somebody wrote between the precheck and the claim is neither overwritten nor deleted."""
+    """Records that were written between the precheck and the claim are neither overwritten nor deleted."""
     assert codes(precheck(place)) == []
     place.service_writes(OTHERS)
     with pytest.raises(ApplicationError, match=OTHERS):
@@ -223,8 +223,8 @@ def test_a_target_that_others_took_after_the_precheck_is_left_alone(place: Place
     assert list(place.copied()) == [OTHERS]
 
 
-def test_a_target_that_nobody_looked_at_is_not_cleared(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that dies between the claim and the look leaves a target that is perhaps another's."""
+def test_an_unchecked_target_is_not_cleared(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a worker dies between the claim and the check, the target is kept: it may belong to another cluster."""
     place.service_writes(OTHERS)
 
     def die(*_: object) -> str:
@@ -266,7 +266,7 @@ def test_a_target_in_which_services_run_is_not_cleared(place: Place, stack: Stac
 
 
 def test_bulk_jobs_end_when_another_command_moves_the_flag(place: Place) -> None:
-    """What they would write or delete in the target is what services, or the command, write there."""
+    """They would overwrite or delete records in the target that services, or the command, write there."""
     place.run(pre_copy.pre_copy, 0)
     task = place.task()
     with task.target_claim() as claim:
@@ -311,8 +311,8 @@ def test_late_writers_are_waited_for(place: Place, monkeypatch: pytest.MonkeyPat
     assert len(waits) == 2
 
 
-def test_transactions_that_begin_after_the_precheck_block_nothing(place: Place) -> None:
-    """What a copy would lose is looked for again before the flag is set, and no write is blocked for it."""
+def test_new_transactions_are_refused_before_writes_are_blocked(place: Place) -> None:
+    """Records that a copy would lose are searched for again before the flag is set, and no write is blocked for it."""
     place.run(pre_copy.pre_copy, 0)
     place.zookeeper.create("/txn/id/1", b"{}", makepath=True)
     with pytest.raises(ApplicationError, match=r"since PRECHECK the source has changed: \[TRANSACTIONS\]") as failed:
@@ -353,8 +353,8 @@ def test_a_service_that_takes_no_part_and_comes_late_ends_the_commit(
     place.run(cutover.complete, pre)
 
 
-def test_autorecovery_that_will_end_is_told(place: Place) -> None:
-    """Where an auditor runs, the precheck warns that autorecovery ends with PREPARATION, and needs restarts."""
+def test_the_end_of_autorecovery_is_reported(place: Place) -> None:
+    """If an auditor runs, the precheck warns that autorecovery ends with PREPARATION, and needs restarts."""
     assert not any("autorecovery ends" in warning for warning in precheck(place).warnings)
     place.zookeeper.create("/ledgers/underreplication/leader", b"b", ephemeral=True, makepath=True)
     assert any("autorecovery ends in all bookies" in warning for warning in precheck(place).warnings)
@@ -379,8 +379,8 @@ def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
     """Another cluster beneath the same root is neither stopped for nor deleted; the precheck says what stays."""
     place.set("/admin/clusters/ours")
     place.set("/other/admin/clusters/theirs")
-    found = precheck(place, mode="offline", cleanup="remove")
-    assert any("/other, /tenants in the source are not Pulsar's" in warning for warning in found.warnings)
+    result = precheck(place, mode="offline", cleanup="remove")
+    assert any("/other, /tenants in the source are not Pulsar's" in warning for warning in result.warnings)
     pre = place.run(pre_copy.copy_whole, 0, mode="offline")
     place.run(cutover.complete, pre, mode="offline")
     task = place.task(mode="offline")
@@ -392,7 +392,7 @@ def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
 
 
 def test_ledgers_that_only_one_store_has_are_seen(place: Place) -> None:
-    """A copy gives no more ids than its source; a store that gave ids to ledgers after it is told apart."""
+    """A copy gives no more ids than its source; a store that gave ids to ledgers after it is identified."""
 
     def give_ids(count: int) -> None:
         for _ in range(count):
@@ -407,21 +407,21 @@ def test_ledgers_that_only_one_store_has_are_seen(place: Place) -> None:
     assert ledgers_only_in(target, source, Access()) == ""
 
 
-def test_an_offline_start_waits_for_everybody(place: Place) -> None:
-    """Whoever holds an ephemeral has not stopped, be it another cluster in a chroot of the same ZooKeeper."""
+def test_an_offline_start_waits_for_every_session(place: Place) -> None:
+    """A client with an ephemeral has not stopped, even one of another cluster in a chroot of the same ZooKeeper."""
     place.zookeeper.create("/other/loadbalance/brokers/b:8080", b"{}", ephemeral=True, makepath=True)
     assert codes(precheck(place, mode="offline")) == ["FOREIGN_EPHEMERALS"]
 
 
-def test_the_flag_is_repeated_at_each_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that missed it is refused its writes, so nothing in the source shows that somebody did."""
+def test_the_flag_is_repeated_at_each_check(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writes of a service that missed it are refused, so the source does not show that any service did."""
 
     def nothing(_: MetadataStoreTask) -> None:
-        """What the process of the commit repeats in the background is left out."""
+        """Skip the repetition of the flag in the background."""
 
     monkeypatch.setattr(MetadataStoreTask, "repeat_flag", nothing)
     pre = committed(place)
     before = place.zookeeper.get(FLAG)[1].version
-    for look in (1, 2):
+    for count in (1, 2):
         assert place.run(cutover.follow, pre).copied == 0
-        assert place.zookeeper.get(FLAG)[1].version == before + look
+        assert place.zookeeper.get(FLAG)[1].version == before + count

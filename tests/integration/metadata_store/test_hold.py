@@ -62,7 +62,7 @@ def test_what_changes_while_held_is_not_copied_with_writes_blocked(
     print({name: figures[name] for name in figures if "seconds" in name or "changed" in name or "caught" in name})
     assert report.outcome is Outcome.DONE
     assert any("the source was scanned by transaction ids" in note for note in report.notes)
-    # Nobody writes: only what the migration itself touches may have changed since the last round.
+    # No service writes: only what the migration itself touches may have changed since the last round.
     assert (figures["changes_known_by"], figures["changed_records"]) == ("watch", 0)
     assert report.certificate["compared_while_blocked"] == 0
     assert stores.assert_equal(stores.read_zookeeper(stack.zk_url), stores.read_oxia(stack.oxia_url)) > len(OLD + NEW)

@@ -46,7 +46,7 @@ def stack(make_stack: MakeStack) -> Stack:
 
 @pytest.fixture
 def link(stack: Stack) -> Generator[Proxy]:
-    """What lies between the bookie and ZooKeeper."""
+    """Yield the link between the bookie and ZooKeeper."""
     with Proxy(stack["zookeeper-1"].address) as link:
         stack.reconfigure("bookie-1", **configs.bookie_metadata(f"zk:{link.address}"))
         yield link
@@ -99,8 +99,8 @@ def _looked(place: Place, pre: PreCopy) -> bool:
 
 def _still_on_source(place: Place, sessions: dict[str, int]) -> list[str]:
     """Return who keeps the source from being cleaned up."""
-    found = census(place.task(), sessions)
-    return [service.partition(": ")[0] for service in found.services]
+    services = census(place.task(), sessions)
+    return [service.partition(": ")[0] for service in services.services]
 
 
 def _has_session(place: Place) -> bool:

@@ -39,8 +39,8 @@ def stack(make_stack: MakeStack) -> Stack:
 @pytest.fixture
 def place(stack: Stack) -> Iterator[Place]:
     """The stack's ZooKeeper and Oxia."""
-    with open_place(stack, "", []) as found:
-        yield found
+    with open_place(stack, "", []) as opened:
+        yield opened
 
 
 def blockers(place: Place, *, leave_ledgers: bool = False) -> list[str]:
@@ -77,7 +77,7 @@ def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) 
 def test_a_second_attempt_waits_for_each_broker_again(
     stack: Stack, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a broker has left in the target at a failed attempt does not count as its answer to the next one.
+    """A broker's registration in the target from a failed attempt does not count as its answer to the next one.
 
     A broker that has not seen the flag would write to the source after the commit.
     """
@@ -110,7 +110,7 @@ def test_a_second_attempt_waits_for_each_broker_again(
     _roll_back(place, run=2)
 
 
-def test_a_broker_that_starts_amid_a_migration(stack: Stack, place: Place) -> None:
+def test_a_broker_that_starts_during_a_migration(stack: Stack, place: Place) -> None:
     """It is refused its registration and ends; the commit waits until it is gone, and it starts again after it.
 
     Without the wait a broker 4.2 would follow the flag without a target, and serve nothing until a restart (#25989).

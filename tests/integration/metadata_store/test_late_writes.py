@@ -1,4 +1,4 @@
-"""What brokers write to a source after the commit, beside what services write to a ZooKeeper target by then."""
+"""Writes of brokers to a source after the commit, while services write to a ZooKeeper target."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.stacks import SharedStack
 COPIED = ["/both", "/recreated", "/dropped", "/late", "/removed", "/grown"]
 
 
-def test_newer_writes_of_a_zookeeper_target_stand(shared_stack: SharedStack) -> None:
-    """Only records that nobody wrote or deleted in the target since the commit follow the source; others are named."""
+def test_newer_writes_of_a_zookeeper_target_are_kept(shared_stack: SharedStack) -> None:
+    """Only records without a write or deletion in the target since the commit follow the source; others are named."""
     stack = shared_stack(StackSpec(zookeepers=1, second_zookeepers=1))
     source_url, target_url = f"{stack.zk_url}/late", f"{stack.second_zk_url}/late"
     pair = Pair(parse_store_url(source_url), parse_store_url(target_url), Access(), parts=1)
@@ -42,8 +42,8 @@ def test_newer_writes_of_a_zookeeper_target_stand(shared_stack: SharedStack) -> 
             # The second change of a record that was followed once.
             old.set("/late/late", b"later")
             assert replica.apply_untouched([b"/late"], commit).written == 1
-        standing = {path: node.value for path, node in stores.read_zookeeper(target_url).items() if node.value}
-    assert standing == {
+        in_target = {path: node.value for path, node in stores.read_zookeeper(target_url).items() if node.value}
+    assert in_target == {
         "/both": b"service",
         "/recreated": b"service",
         "/late": b"later",

@@ -49,7 +49,7 @@ class Cluster:
     tree: stores.Tree = field(default_factory=stores.Tree)
 
     def input(self, **more: object) -> MetadataStoreInput:
-        """The plan from ZooKeeper to Oxia."""
+        """Return the plan from ZooKeeper to Oxia."""
         return MetadataStoreInput.model_validate(
             {
                 "cluster": CLUSTER,
@@ -74,13 +74,13 @@ def cluster(make_stack: MakeStack, environment: Environment) -> Generator[Cluste
     single = configs.broker_quorum(1)
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=2, brokers=2, cluster=CLUSTER, broker_settings=single))
     admin = StackAdmin(stack.admin_urls[0])
-    found = Cluster(stack, admin)
+    cluster = Cluster(stack, admin)
     names = [f"old-{number}" for number in range(8)]
     send_to(stack.broker_url, names)
-    found.ledgers |= _all_ledgers(admin, names)
+    cluster.ledgers |= _all_ledgers(admin, names)
     for name in names[4:]:
         admin.delete_topic(name)
-    yield found
+    yield cluster
     admin.close()
 
 
@@ -101,7 +101,7 @@ def test_dry_run_writes_nothing(cluster: Cluster, environment: Environment) -> N
 
     report = environment.operator.run(cluster.input(dry_run=True))
 
-    assert (report.outcome, report.summary.split(":")[0]) == (Outcome.PLANNED, "not ready"), "the mark stands there"
+    assert (report.outcome, report.summary.split(":")[0]) == (Outcome.PLANNED, "not ready"), "the mark is there"
     assert "TARGET_NOT_EMPTY" in report.summary
     assert stores.last_zxid(stack.zk_url) == zxid
     assert stores.read_oxia(stack.oxia_url) == before
@@ -133,7 +133,7 @@ def test_live_migration_under_traffic(cluster: Cluster, environment: Environment
 
 
 def test_new_topics_get_new_ledgers(cluster: Cluster, traffic: Traffic) -> None:
-    """Sixty topics are created after the commit without one error, and none of their ledgers had an id of before."""
+    """Sixty topics are created after the commit without one error, and none of their ledgers had an earlier id."""
     stack, admin = cluster.stack, cluster.admin
     flows = [topic.topic for topic in traffic.plan.topics]
     cluster.ledgers |= stores.ledger_ids(set(cluster.tree)) | _all_ledgers(admin, flows)
@@ -173,7 +173,7 @@ def test_services_restart_on_the_target(cluster: Cluster, traffic: Traffic) -> N
     cluster.migration.change_window(timedelta(hours=1))
     wait_for("an empty source", lambda: not _ephemerals(stack.zk_url), 120)
     cluster.migration.change_window(timedelta(hours=1))
-    status = cluster.migration.wait_until("a census of nobody", _census(lambda services: not services))
+    status = cluster.migration.wait_until("a census without services", _census(lambda services: not services))
     assert status.facts["not_known"] == []
     assert traffic.verify() > 300
     send_to(stack.broker_url, ["last"])
@@ -186,9 +186,9 @@ def test_cleanup_removes_the_source(cluster: Cluster) -> None:
     assert run.steer(Verb.CLEANUP).accepted
     report = run.result()
     assert report.outcome is Outcome.DONE
-    left = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
-    assert {path for path in left if not path.startswith(stores.COORDINATOR)} == {"/pulsar"}
-    assert b'"COMPLETED"' in left[stores.FLAG].value
+    remaining = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
+    assert {path for path in remaining if not path.startswith(stores.COORDINATOR)} == {"/pulsar"}
+    assert b'"COMPLETED"' in remaining[stores.FLAG].value
     assert cluster.admin.can_write(CLUSTER)
 
 

@@ -43,7 +43,7 @@ def stack(make_stack: MakeStack) -> Stack:
 
 
 def test_odd_and_changing_nodes_arrive(stack: Stack, environment: Environment) -> None:
-    """Every odd node stands in the target as it is, and so does what a writer changed, moved and removed meanwhile."""
+    """Every odd node is unchanged in the target; changes, moves and deletions of a writer during the copy arrive."""
     input = MetadataStoreInput.model_validate(
         {
             "cluster": CLUSTER,
@@ -64,10 +64,10 @@ def test_odd_and_changing_nodes_arrive(stack: Stack, environment: Environment) -
         assert stores.read_oxia(stack.oxia_url, without_coordinator=False) == empty == {}
 
         run = environment.operator.start(input)
-        with stores.kazoo(stack.zk_url) as somebody, _Churn(source) as churn:
+        with stores.kazoo(stack.zk_url) as client, _Churn(source) as churn:
             run.wait_for_phase(Phase.PRE_COPY)
-            # Behind PRECHECK, which would refuse it.
-            somebody.create("/odd/session", b"gone with me", ephemeral=True)
+            # After PRECHECK, which would refuse it.
+            client.create("/odd/session", b"gone with me", ephemeral=True)
             before = churn.done
             wait_for("changes during the copy", lambda: churn.done > before + 1_000, 60)
             run.wait_until("the session's name", lambda status: "/odd/session" in str(status.waiting))
@@ -95,7 +95,7 @@ def _odd_nodes(source: Any) -> None:
 
 
 def _sequences(source: Any) -> None:
-    """Parents whose next number counts, with children that stand and children that are gone."""
+    """Create parents whose next number counts, with children that exist and children that were deleted."""
     for parent in ("/ledgers/idgen", "/ledgers/idgen-long/HOB-0000000001", "/counters/producer-name"):
         source.ensure_path(parent)
         for _ in range(7):
@@ -135,7 +135,7 @@ class _Churn(BackgroundThread):
 
 
 def _change(source: Any, draw: random.Random) -> None:
-    """One change; which kind depends on what stands."""
+    """Make one change, of a kind that fits the existing nodes."""
     path = f"/odd/siblings/{draw.randrange(SIBLINGS):05}"
     fresh = f"/odd/churn/{draw.randrange(50)}"
     try:
@@ -152,6 +152,6 @@ def _change(source: Any, draw: random.Random) -> None:
             case 4:
                 source.delete(fresh, recursive=True)
             case _:
-                source.create("/odd/sequence/n-", b"meanwhile", sequence=True)
+                source.create("/odd/sequence/n-", b"during the copy", sequence=True)
     except (NoNodeError, NodeExistsError):
         return

@@ -40,7 +40,7 @@ def stack(make_stack: MakeStack) -> Stack:
 
 
 def input(source: str, target: str, **more: object) -> MetadataStoreInput:
-    """An offline plan without a window."""
+    """Return an offline plan without a window."""
     return MetadataStoreInput.model_validate(
         {
             "cluster": CLUSTER,
@@ -117,7 +117,7 @@ def _start(stack: Stack, url: str) -> None:
 
 
 def _ledgers(stack: Stack, topic: str) -> set[int]:
-    """The ledgers of a new topic."""
+    """Return the ledgers of a new topic."""
     send_to(stack.broker_url, [topic], b"x")
     with StackAdmin(stack.admin_urls[0]) as admin:
         return admin.ledgers(topic)

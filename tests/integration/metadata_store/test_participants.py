@@ -37,15 +37,15 @@ def place(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """A source with some records at the root of its ZooKeeper, and an empty target."""
     monkeypatch.setattr(rollback, "REBROADCAST_AFTER", 0.0)
     monkeypatch.setattr(registrations, "AWAY_SECONDS", 0.5)
-    with open_place(stack, "", ["/tenants/a", "/tenants/b"]) as found:
-        yield found
+    with open_place(stack, "", ["/tenants/a", "/tenants/b"]) as opened:
+        yield opened
         for path in ("/loadbalance", "/ledgers", "/pulsar", "/managed-ledgers", "/tenants", "/target"):
-            if found.zookeeper.exists(path):
-                found.zookeeper.delete(path, recursive=True)
+            if opened.zookeeper.exists(path):
+                opened.zookeeper.delete(path, recursive=True)
 
 
 def codes(place: Place, **more: object) -> dict[str, str]:
-    """What blocks a later run: causes by code."""
+    """Return the causes of blockers of a later run by their code."""
     task = place.task(run=9, **{"allow_no_brokers": True, "cleanup": "leave", **more})
     unblock = partial(rollback.release, task)
     check = PrecheckRun(task.input, task.workflow_id, Access(), AdminAccess(), unblock)
@@ -53,7 +53,7 @@ def codes(place: Place, **more: object) -> dict[str, str]:
 
 
 def up_to_the_commit(place: Place) -> PreCopy:
-    """Everything before COMPLETED."""
+    """Run every step before COMPLETED."""
     pre = place.run(pre_copy.pre_copy, 0)
     assert not place.run(preparation.prepare).gap
     place.run(cutover.copy_changes, pre)
@@ -62,7 +62,7 @@ def up_to_the_commit(place: Place) -> PreCopy:
 
 
 def phase(place: Place) -> str:
-    """What the flag says."""
+    """Return the phase of the flag."""
     return json.loads(place.zookeeper.get(FLAG)[0])["phase"]
 
 
@@ -82,7 +82,7 @@ def test_a_registration_that_no_session_holds_is_a_blocker(place: Place, path: s
 
 
 def test_offline_every_participant_must_be_stopped(place: Place) -> None:
-    """A participant that is no broker and no bookie blocks an offline migration, at its start and at its end."""
+    """A participant that is neither a broker nor a bookie blocks an offline migration, at its start and at its end."""
     assert codes(place, mode="offline") == {}
     pre = place.run(pre_copy.copy_whole, 0, mode="offline")
     node = participant(place)
@@ -119,8 +119,8 @@ def test_nothing_is_committed_while_a_late_service_has_not_joined(
     place.zookeeper.delete(FLAG)
 
 
-def test_a_service_that_registers_again_is_no_stranger(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that stands in the target, and for a moment not in the source, does not make the target one of others."""
+def test_a_service_that_registers_again_is_recognized(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service in the target that is briefly missing in the source does not make the target a foreign one."""
     target = f"{place.source}/target"
     looks: list[int] = []
 

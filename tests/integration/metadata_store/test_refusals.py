@@ -1,4 +1,4 @@
-"""What a metadata store migration refuses to start with, on real stores with a bookie that cannot follow it."""
+"""Refusals of a metadata store migration to start, on real stores with a bookie that cannot follow it."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def source(stack: Stack) -> Generator[Any]:
 
 
 def input(stack: Stack, **more: object) -> MetadataStoreInput:
-    """From ZooKeeper to Oxia; no broker runs here."""
+    """Return the plan from ZooKeeper to Oxia; no broker runs here."""
     plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "accept": stores.OTHER_ROOTS}
     return MetadataStoreInput.model_validate({**plan, "allow_no_brokers": True, **more})
 
 
 def contents(stack: Stack) -> tuple[int, stores.Records]:
-    """What a write to either store would change."""
+    """Return what a write to either store would change."""
     records = stores.read_oxia(stack.oxia_url, without_coordinator=False)
     return stores.last_zxid(stack.zk_url, digest=OWNER), records
 
 
 @contextmanager
 def flag(source: Any, phase: FlagPhase) -> Generator[None]:
-    """The migration flag as Pulsar's own coordinator leaves it."""
+    """Set the migration flag as Pulsar's own coordinator leaves it."""
     value = json.dumps({"phase": phase, "targetUrl": "oxia://127.0.0.1:1"}).encode()
     source.create(stores.FLAG, value, makepath=True)
     try:
@@ -71,17 +71,17 @@ def flag(source: Any, phase: FlagPhase) -> Generator[None]:
 
 @contextmanager
 def record_in_target(stack: Stack) -> Generator[None]:
-    """A record of somebody else."""
-    stores.put_oxia(stack.oxia_url, "/somebody/else", b"1")
+    """Create a record of another cluster in the target."""
+    stores.put_oxia(stack.oxia_url, "/foreign/root", b"1")
     try:
         yield
     finally:
-        stores.delete_oxia(stack.oxia_url, "/somebody/else")
+        stores.delete_oxia(stack.oxia_url, "/foreign/root")
 
 
 @contextmanager
 def secret(source: Any) -> Generator[None]:
-    """A node that only its owner may read."""
+    """Create a node that only its owner may read."""
     acl = security.make_digest_acl(*OWNER.split(":"), all=True)
     source.ensure_path(SECRET.rpartition("/")[0])
     source.create(SECRET, b"x", acl=[acl])
@@ -104,7 +104,7 @@ def test_all_blockers_come_in_one_answer(stack: Stack, source: Any, environment:
     assert "4 blocker(s)" in text
     assert text.count("Cure: ") == 4
     assert "bookie bookie-1" in text
-    assert "/somebody/else" in text
+    assert "/foreign/root" in text
     assert SECRET in text
     assert "PREPARATION" in text
 
@@ -130,7 +130,7 @@ def test_a_flag_of_others_is_respected(
 
 @contextmanager
 def left_blocked(source: Any, workflow_id: str) -> Generator[None]:
-    """Flag and claim as a migration leaves them that is terminated while writes are blocked."""
+    """Leave flag and claim as a migration does that is terminated while writes are blocked."""
     claim = SourceClaim(workflow_id=workflow_id, run_id="ended", flag_version=0)
     with flag(source, FlagPhase.COPYING):
         source.create(CLAIM, claim.encode())
@@ -142,7 +142,7 @@ def left_blocked(source: Any, workflow_id: str) -> Generator[None]:
 
 
 def test_writes_come_back_whatever_blocks_the_start(stack: Stack, source: Any, environment: Environment) -> None:
-    """What a terminated run left blocked is given back, though the target is away; a dry run only tells it."""
+    """Writes of a terminated run are unblocked, although the target does not answer; a dry run only reports it."""
     away = input(stack, target="oxia://127.0.0.1:1")
     with left_blocked(source, away.workflow_id):
         environment.operator.run(away.model_copy(update={"dry_run": True}))
@@ -164,7 +164,7 @@ def test_writes_that_another_migration_blocks_stay_its_own(stack: Stack, source:
 
 @contextmanager
 def claim_in_target(stack: Stack) -> Generator[None]:
-    """A record that is no claim, where one belongs."""
+    """Create an invalid record at the path of the target's claim."""
     stores.put_oxia(stack.oxia_url, CLAIM, b"garbage")
     try:
         yield
@@ -173,7 +173,7 @@ def claim_in_target(stack: Stack) -> Generator[None]:
 
 
 def test_a_record_in_place_of_a_claim_is_named(stack: Stack, environment: Environment) -> None:
-    """What stands where a target's claim belongs, and is none, is a blocker like any other."""
+    """An invalid record at the path of the target's claim is a blocker like any other."""
     with claim_in_target(stack):
         report = environment.operator.run(input(stack, dry_run=True))
     assert f"[TARGET_CONFLICT] the target cannot be used: {CLAIM} in {stack.oxia_url} holds no claim" in report.summary
@@ -199,7 +199,7 @@ def test_an_offline_migration_wants_services_stopped(stack: Stack, environment: 
 
 
 def test_wrong_addresses(stack: Stack, environment: Environment) -> None:
-    """A chroot without metadata and a target where nobody listens are refused, and told apart."""
+    """A chroot without metadata and a target without a server are refused with different errors."""
     wrong = input(stack, source=f"{stack.zk_url}/nothing/here", target="oxia://127.0.0.1:1", dry_run=True)
     report = environment.operator.run(wrong)
     assert report.outcome is Outcome.PLANNED
@@ -281,8 +281,8 @@ def test_a_configuration_store_is_refused_live(stack: Stack, environment: Enviro
         shared = environment.operator.run(input(stack, source=own, mode=mode, dry_run=True)).summary
         assert "[CONFIGURATION_SHARED]" in shared
         assert "knows other clusters (another)" in shared
-    told = environment.operator.run(input(stack, source=own, ignore_other_clusters=True, dry_run=True)).summary
-    assert "CONFIGURATION_SHARED" not in told
+    summary = environment.operator.run(input(stack, source=own, ignore_other_clusters=True, dry_run=True)).summary
+    assert "CONFIGURATION_SHARED" not in summary
 
 
 def test_services_of_a_failed_attempt_must_be_able_to_follow(
@@ -307,24 +307,24 @@ def test_services_of_a_failed_attempt_must_be_able_to_follow(
     assert not any("bookie failed:3181" in note for note in takes_part.notes)
 
 
-def test_ephemerals_of_strangers_are_refused(stack: Stack, environment: Environment) -> None:
+def test_ephemerals_of_unknown_clients_are_refused(stack: Stack, environment: Environment) -> None:
     """A client that takes no part and holds an ephemeral, sequential or not, is named by its session and node."""
-    own = f"{stack.zk_url}/strangers"
+    own = f"{stack.zk_url}/unknown-clients"
     with stores.kazoo(stack.zk_url) as client:
-        client.ensure_path("/strangers/admin/clusters")
-        client.create("/strangers/locks/mine", b"", ephemeral=True, makepath=True)
-        client.create("/strangers/locks/other-", b"", ephemeral=True, sequence=True)
+        client.ensure_path("/unknown-clients/admin/clusters")
+        client.create("/unknown-clients/locks/mine", b"", ephemeral=True, makepath=True)
+        client.create("/unknown-clients/locks/other-", b"", ephemeral=True, sequence=True)
         report = environment.operator.run(input(stack, source=own, dry_run=True))
-        client.delete("/strangers/locks/mine")
+        client.delete("/unknown-clients/locks/mine")
         locked = environment.operator.run(input(stack, source=own, dry_run=True))
         session = client.client_id[0]
-    told = (
+    cause = (
         "[FOREIGN_EPHEMERALS] 1 clients that do not take part in the migration have ephemerals: "
         f"session 0x{session:x} with"
     )
-    assert f"{told} /locks/" in report.summary
+    assert f"{cause} /locks/" in report.summary
     # A lock, or BookKeeper's own autorecovery, holds a sequential one.
-    assert f"{told} /locks/other-0000000001" in locked.summary
+    assert f"{cause} /locks/other-0000000001" in locked.summary
     assert environment.operator.run(input(stack, source=own, dry_run=True)).summary.count("FOREIGN_EPHEMERALS") == 0
 
 
@@ -337,7 +337,7 @@ def test_ephemerals_of_strangers_are_refused(stack: Stack, environment: Environm
     ],
 )
 def test_addresses_without_a_zookeeper(stack: Stack, environment: Environment, source: str, why: str) -> None:
-    """A host that does not resolve, a refused port, and Oxia's port given as ZooKeeper are told within seconds."""
+    """A host that does not resolve, a refused port, and Oxia's port given as ZooKeeper are reported within seconds."""
     oxia = stack.oxia_url.removeprefix("oxia://").partition("/")[0]
     wanted = input(stack, source=f"zk:{oxia}" if source == "OXIA" else source, dry_run=True)
     begun = time.monotonic()
@@ -351,7 +351,7 @@ def test_addresses_without_a_zookeeper(stack: Stack, environment: Environment, s
 
 
 def test_addresses_without_an_oxia(stack: Stack, environment: Environment) -> None:
-    """A namespace that Oxia does not have, and ZooKeeper's port given as Oxia, are told with one cure each."""
+    """A namespace that Oxia does not have, and ZooKeeper's port given as Oxia, are reported with one cure each."""
     missing = environment.operator.run(
         input(stack, target=f"{stack.oxia_url.rpartition('/')[0]}/nowhere", dry_run=True)
     )

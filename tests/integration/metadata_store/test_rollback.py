@@ -34,7 +34,7 @@ from tests.support.waiting import wait_for
 CLUSTER = "back"
 BULK = [f"/bulk/{number:04}" for number in range(3_000)]
 # A frozen broker must keep its session, and thus its place among the participants, for longer than a test.
-PATIENT = {"metadataStoreSessionTimeoutMillis": "150000"}
+LONG_SESSIONS = {"metadataStoreSessionTimeoutMillis": "150000"}
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Cluster:
     before: stores.Tree = field(default_factory=stores.Tree)
 
     def input(self, **more: object) -> MetadataStoreInput:
-        """The plan from ZooKeeper to Oxia."""
+        """Return the plan from ZooKeeper to Oxia."""
         return MetadataStoreInput.model_validate(
             {
                 "cluster": CLUSTER,
@@ -64,7 +64,7 @@ class Cluster:
         return self.stack["oxia-1"]
 
     def flag(self) -> FlagPhase:
-        """What the flag says."""
+        """Return the phase of the flag."""
         if self.source.exists(stores.FLAG) is None:
             return FlagPhase.NOT_STARTED
         return FlagPhase(json.loads(self.source.get(stores.FLAG)[0])["phase"])
@@ -80,19 +80,21 @@ class Cluster:
         self.before = stores.read_zookeeper(self.stack.zk_url)
 
     def must_be_as_before(self, flag: FlagPhase) -> None:
-        """After a rollback: flag, an untouched source, an empty target, and brokers that write metadata again."""
+        """Check a rollback: the flag, an untouched source, an empty target, and brokers that write metadata again."""
         assert self.flag() is flag
         after = stores.read_zookeeper(self.stack.zk_url)
         assert stores.changes(self.before, after) == {}
-        left = stores.read_oxia(self.stack.oxia_url, without_coordinator=False)
-        assert stores.persistent(left) == set()
+        remaining = stores.read_oxia(self.stack.oxia_url, without_coordinator=False)
+        assert stores.persistent(remaining) == set()
         wait_for("a write of metadata", lambda: self.admin.can_write(CLUSTER), 30)
 
 
 @pytest.fixture(scope="module")
 def cluster(make_stack: MakeStack, environment: Environment) -> Generator[Cluster]:
     """Two brokers and a bookie, and an empty Oxia."""
-    stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER, broker_settings=PATIENT))
+    stack = make_stack(
+        StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER, broker_settings=LONG_SESSIONS)
+    )
     admin = StackAdmin(stack.admin_urls[0])
     with stores.kazoo(stack.zk_url) as source:
         source.ensure_path("/bulk")
@@ -116,10 +118,10 @@ class FlagWatch:
         self.seen = threading.Event()
         self._server = server
         self._phase = phase.value.encode()
-        cluster.source.DataWatch(stores.FLAG, self._look)
+        cluster.source.DataWatch(stores.FLAG, self._check)
 
-    def _look(self, value: bytes | None, _stat: object) -> bool | None:
-        """False ends the watch."""
+    def _check(self, value: bytes | None, _stat: object) -> bool | None:
+        """Freeze the server in the wanted phase; return False to end the watch."""
         if value is None or b'"' + self._phase + b'"' not in value:
             return None
         self._server.pause()
@@ -129,7 +131,7 @@ class FlagWatch:
 
 @contextmanager
 def prepared(cluster: Cluster, environment: Environment, **changes: object) -> Generator[Run]:
-    """A migration that stays in PREPARATION, with a target that is frozen.
+    """Start a migration that stays in PREPARATION, with a target that is frozen.
 
     A bookie is frozen until the target is: without the target the flag would not be set.
     """
@@ -172,7 +174,7 @@ def test_a_participant_that_is_never_ready(cluster: Cluster, environment: Enviro
 
 
 @pytest.mark.exhaustive
-def test_rollback_while_copying_beside_the_traffic(cluster: Cluster, environment: Environment) -> None:
+def test_rollback_while_copying_during_traffic(cluster: Cluster, environment: Environment) -> None:
     """A rollback in PRE_COPY ends the copy, which a throttle made slow, and the brokers never notice."""
     cluster.remember()
     flag = cluster.flag()
@@ -196,7 +198,7 @@ def test_rollback_with_writes_blocked(cluster: Cluster, environment: Environment
     # A comparison of everything makes COPYING last.
     with prepared(cluster, environment, full_verify=True) as run:
         assert not cluster.admin.can_write(CLUSTER)
-        # Now nobody but this test writes to the source.
+        # Now only this test writes to the source.
         cluster.fill(phase.value.encode())
         cluster.remember()
         if phase is FlagPhase.COPYING:
@@ -235,7 +237,7 @@ def test_the_deadline_is_kept_without_temporal(cluster: Cluster, environment: En
         temporal.pause()
         try:
             _wait_for_flag(cluster, FlagPhase.FAILED)
-            print(f"given back without Temporal after {time.monotonic() - begun:.1f} s; the deadline was 15 s")
+            print(f"unblocked without Temporal after {time.monotonic() - begun:.1f} s; the deadline was 15 s")
             wait_for("a write of metadata", lambda: cluster.admin.can_write(CLUSTER), 30)
             cluster.remember()
         finally:

@@ -99,8 +99,10 @@ def stack(make_stack: MakeStack) -> Stack:
 def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_path: Path) -> None:
     """Executors on both workers copy and compare with the code that was shipped to them, as they have no other."""
     for module in ("spark.metadata_store.tasks", "tests"):
-        found = subprocess.run([spark.python, "-c", f"import {module}"], cwd=tmp_path, capture_output=True, check=False)
-        assert b"ModuleNotFoundError" in found.stderr
+        process = subprocess.run(
+            [spark.python, "-c", f"import {module}"], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert b"ModuleNotFoundError" in process.stderr
     input = MetadataStoreInput.model_validate(
         {
             "cluster": CLUSTER,
@@ -130,7 +132,7 @@ def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_pat
 
 
 def _bare_python(folder: Path) -> Path:
-    """Python without `site`, and thus without the .pth file of an editable install."""
+    """Create a Python without `site`, and thus without the .pth file of an editable install."""
     path = folder / "python"
     libraries = sysconfig.get_path("purelib")
     path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec {sys.executable} -S "$@"\n')

@@ -42,12 +42,12 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     monkeypatch.setattr(pre_copy, "_VERSION_MARGIN", MARGIN)
     monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
     monkeypatch.setattr(rollback, "REBROADCAST_AFTER", 0.0)
-    with open_place(stack, request.node.originalname, FEW) as found:
-        yield found
+    with open_place(stack, request.node.originalname, FEW) as opened:
+        yield opened
 
 
 def new_version(place: Place) -> int:
-    """The version that a write of a service gets now."""
+    """Return the version that a write of a service gets now."""
     return place.service_writes("/scratch")
 
 
@@ -60,12 +60,12 @@ def ahead(place: Place, path: str = "/tenants/a") -> None:
 
 
 def pair_of(place: Place) -> Pair:
-    """Both stores."""
+    """Return the pair of both stores."""
     return Pair(parse_store_url(place.source), parse_store_url(place.target), Access(), parts=1)
 
 
 def to_the_commit(place: Place, pre: PreCopy) -> PreCopy:
-    """From PREPARATION to VERIFY."""
+    """Run the steps from PREPARATION to VERIFY."""
     assert not place.run(preparation.prepare).gap
     place.run(cutover.copy_changes, pre)
     verified = place.run(cutover.verify, pre)
@@ -73,7 +73,7 @@ def to_the_commit(place: Place, pre: PreCopy) -> PreCopy:
 
 
 def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever step copies a version above the line, services get higher ones from then on."""
+    """After any step that copies a version above the line, services get higher versions."""
     ahead(place)
     copy = pre_copy._copy_and_compare  # pyright: ignore[reportPrivateUsage] - what changes during the bulk copy
 
@@ -86,41 +86,41 @@ def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pre_copy, "_copy_and_compare", copy_then_write)
     seen: list[int] = []
 
-    def look(name: str) -> None:
+    def check(name: str) -> None:
         # Before anything else is written there, which would move the line too.
         seen.append(new_version(place))
         place.service_deletes("/scratch")
         assert seen[-1] > highest(place.wanted().values()), name
 
     pre = place.run(pre_copy.pre_copy, 0)
-    look("PRE_COPY")
+    check("PRE_COPY")
     ahead(place)
     caught = place.run(catch_up, pre, 0.0)
-    look("CATCH_UP")
+    check("CATCH_UP")
     pre = pre.model_copy(update={"since_zxid": caught.since_zxid, "version_floor": caught.version_floor})
     assert not place.run(preparation.prepare).gap
     ahead(place)
     place.run(cutover.copy_changes, pre)
     verified = place.run(cutover.verify, pre)
-    look("VERIFY")
+    check("VERIFY")
     pre = pre.model_copy(update={"version_floor": verified.version_floor})
     ahead(place)
     ahead(place, "/tenants/c")
     for number in range(60):
         place.set(f"/tenants/many-{number:02d}")
     place.run(cutover.complete, pre)
-    look("COMPLETED")
+    check("COMPLETED")
 
 
 def test_no_copied_version_is_given_twice(place: Place) -> None:
-    """Where nothing changes next to the bulk copy, its own highest version counts."""
+    """If nothing changes during the bulk copy, its own highest version counts."""
     ahead(place)
     place.run(pre_copy.pre_copy, 0)
     assert new_version(place) > highest(place.wanted().values())
 
 
 def test_an_offline_copy_gives_no_version_twice(place: Place) -> None:
-    """The line is drawn offline too, where nobody holds an old version, and old positions stay distinct."""
+    """The line is drawn offline too, where no client holds an old version, and old positions stay distinct."""
     place.set("/tenants/a", new_version(place) + 50)
     place.service_deletes("/scratch")
     place.run(pre_copy.copy_whole, 0, mode="offline")
@@ -142,15 +142,15 @@ def test_changes_are_found_without_the_watch(place: Place) -> None:
 
 
 def test_nothing_is_blocked_before_all_is_caught_up(place: Place) -> None:
-    """A worker without the watch sets no flag: it would have to scan with writes blocked."""
+    """A worker without the watch sets no flag: it would need to scan with writes blocked."""
     place.run(pre_copy.pre_copy, 0)
     place.lose_the_watch()
     assert place.run(preparation.prepare).gap
     assert place.zookeeper.exists(FLAG) is None
 
 
-def test_what_differs_at_the_end_is_put_right(place: Place) -> None:
-    """A record of the target that somebody changed is found by VERIFY, counted, and written again."""
+def test_a_difference_at_the_end_is_repaired(place: Place) -> None:
+    """VERIFY finds a record of the target that was changed, counts it, and writes it again."""
     pre = place.run(pre_copy.pre_copy, 0)
     place.set("/tenants/b")
     assert not place.run(preparation.prepare).gap
@@ -162,7 +162,7 @@ def test_what_differs_at_the_end_is_put_right(place: Place) -> None:
 
 
 def test_a_copy_made_before_the_commit_is_not_brought_back(place: Place) -> None:
-    """What was copied with writes blocked, and deleted by a service since, stays deleted, though the watch is lost."""
+    """A record that was copied with writes blocked, and deleted by a service since, stays deleted without the watch."""
     pre = place.run(pre_copy.pre_copy, 0)
     place.set("/tenants/kept")
     pre = to_the_commit(place, pre)
@@ -215,12 +215,12 @@ def test_the_fence_is_asked_between_reading_and_writing(place: Place) -> None:
 def test_records_changed_since_the_read_are_kept(place: Place) -> None:
     """A copy replaces the version that it has read, and no other one."""
 
-    def written_meanwhile() -> None:
+    def write_as_service() -> None:
         place.service_writes("/tenants/a")
 
     place.run(pre_copy.pre_copy, 0)
     place.set("/tenants/a")
-    with Replica(pair_of(place), written_meanwhile) as replica, pytest.raises(StoreContention):
+    with Replica(pair_of(place), write_as_service) as replica, pytest.raises(StoreContention):
         replica.apply([b"/tenants/a"])
     assert place.copied()["/tenants/a"][0] == b"service"
 
@@ -240,7 +240,7 @@ def test_many_contested_records_fit_into_a_result(place: Place) -> None:
 
 
 def test_a_deleted_copy_is_contested(place: Place) -> None:
-    """What was copied before the commit, and is gone in the target, was deleted by a service; what is newer is new."""
+    """A record copied before the commit and missing in the target was deleted by a service; a newer one is new."""
     commit = CommitPoint(last_transaction(parse_store_url(place.source), Access()), 0)
     with Replica(pair_of(place), lambda: None) as replica:
         assert replica.apply_untouched([b"/tenants/a"], commit).contested == {b"/tenants/a"}
@@ -249,7 +249,7 @@ def test_a_deleted_copy_is_contested(place: Place) -> None:
         assert replica.apply_untouched([b"/tenants/a"], commit).written == 1
 
 
-def test_a_commit_is_refused_once_the_way_back_began(place: Place) -> None:
+def test_a_commit_is_refused_once_the_rollback_started(place: Place) -> None:
     """The late commit of an attempt finds FAILED, and neither copies nor commits."""
     pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
     restored = rollback.unblock_writes(place.task(), "a test")
@@ -262,7 +262,7 @@ def test_a_commit_is_refused_once_the_way_back_began(place: Place) -> None:
 
 
 def test_a_late_rollback_leaves_the_next_run_alone(place: Place) -> None:
-    """What a later run has copied is neither removed nor released by the clearing of an earlier one."""
+    """Copies of a later run are neither removed nor released by the clearing of an earlier one."""
     place.run(pre_copy.pre_copy, 0)
     place.run(pre_copy.pre_copy, 0, run=2)
     assert place.run(rollback.clear_target) == 0
@@ -283,7 +283,7 @@ def test_writes_that_a_terminated_run_left_blocked_are_given_back(place: Place) 
 
 
 def test_the_transaction_id_of_a_round_covers_its_changes(place: Place) -> None:
-    """What was caught up with is not found again by a scan, and what came later is."""
+    """A scan does not find changes again that were caught up with, and finds later ones."""
     pre = place.run(pre_copy.pre_copy, 0)
     place.set("/tenants/a", 2)
     first = place.run(catch_up, pre, 0.0)

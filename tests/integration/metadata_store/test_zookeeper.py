@@ -46,9 +46,11 @@ def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environme
         copy = stores.read_zookeeper(target)
         assert report.outcome is Outcome.DONE
         source = {path: node for path, node in tree.items() if not path.startswith(stores.COORDINATOR)}
-        kept = {path: node for path, node in copy.items() if node.mtime < commit}
+        copied_before = {path: node for path, node in copy.items() if node.mtime < commit}
         lasting = stores.persistent(source)
-        assert stores.assert_same_tree({path: source[path] for path in lasting & set(kept)}, kept) > 30
+        assert (
+            stores.assert_same_tree({path: source[path] for path in lasting & set(copied_before)}, copied_before) > 30
+        )
         assert lasting - set(copy) == set()
         assert copy["/ledgers/idgen"].created >= source["/ledgers/idgen"].created
         used = stores.ledger_ids(set(source))

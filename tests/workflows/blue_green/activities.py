@@ -1,4 +1,4 @@
-"""What the steps of the blue-green migration answer when there is no trouble."""
+"""Answers of the steps of a blue-green migration without failures."""
 
 from __future__ import annotations
 
@@ -77,22 +77,22 @@ COPYING_BATCH = ["load", "seed", "catch_up", "quiesce", "final_copy", "flip", "d
 
 
 class Script(doubles.Script):
-    """What the steps of one blue-green migration do."""
+    """Steps of one blue-green migration, with scripted answers."""
 
     kind: ClassVar[str] = KIND
     input: ClassVar[dict[str, Any]] = PLAN
     usual: ClassVar[dict[str, Any]] = ANSWERS
-    beside: ClassVar[frozenset[str]] = frozenset({"census", "list_namespaces", "record_failures"})
+    unlisted: ClassVar[frozenset[str]] = frozenset({"census", "list_namespaces", "record_failures"})
 
     def __init__(self, *, names: tuple[str, ...] = NAMESPACES, **answers: Any) -> None:
         super().__init__(**answers)
         self._names = names
 
     async def play(self, call: doubles.Call) -> Any:
-        """Record a call, and answer it; namespaces are listed behind the cursor."""
+        """Record a call, and answer it; namespaces are listed after the cursor."""
         if call.step != "list_namespaces":
             return await super().play(call)
         self.calls.append(call)
         cursor, limit = call.args
-        behind = [name for name in self._names if name > cursor]
-        return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=len(self._names))
+        following = [name for name in self._names if name > cursor]
+        return Page(items=tuple(WaveItem(name=name) for name in following[:limit]), total=len(self._names))

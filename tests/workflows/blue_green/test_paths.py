@@ -35,7 +35,7 @@ async def test_blockers_fail_the_migration(stage: Harness) -> None:
 
 
 async def test_questions_wait_for_the_operator(stage: Harness) -> None:
-    """What only an operator can weigh is asked before anything is written."""
+    """Questions that only an operator can decide are asked before anything is written."""
     asked = READY.model_copy(update={"questions": ("2 readers keep message ids outside of Pulsar",)})
     run = await stage.start(Script(precheck=asked))
     status = await run.until(lambda status: status.waiting is not None)
@@ -73,7 +73,7 @@ async def test_whole_path(stage: Harness) -> None:
 
 
 async def test_backlogs_are_copied(stage: Harness) -> None:
-    """With `copy` each batch copies beside traffic, and the rest with the cursors while writes are quiet."""
+    """With `copy` each batch copies during traffic, and the rest with the cursors while writes are quiet."""
     run = await stage.start(Script(), idle_subscriptions="copy")
     report = await run.report()
     steps = ["precheck", "register", "provision", "disable_load_shedding", *3 * COPYING_BATCH, "complete", "finish"]
@@ -83,8 +83,8 @@ async def test_backlogs_are_copied(stage: Harness) -> None:
     assert (report.certificate["entries_compared"], report.certificate["subscriptions_copied"]) == (132, 9)
 
 
-async def test_what_came_behind_a_copy_counts_too(stage: Harness) -> None:
-    """What was copied right before the flag replaces what was proved before it, and its time is added."""
+async def test_messages_after_a_copy_count_too(stage: Harness) -> None:
+    """The result of a repeated copy before the flag replaces the earlier proof, and its time is added."""
     proof = CopyProof(topics=2, entries=45, messages=111, size=5_550, subscriptions=3)
     flipped = Flipped(topics=4, seconds=2.0, final_copy=FinalCopy(seconds=0.25, proof=proof))
     run = await stage.start(Script(flip=flipped), idle_subscriptions="copy")
@@ -115,12 +115,12 @@ async def test_batches_hold_several_namespaces(stage: Harness) -> None:
     assert run.script.steps.count("flip") == 2
 
 
-async def test_what_is_left_on_blue_is_told(stage: Harness) -> None:
+async def test_what_is_left_on_blue_is_reported(stage: Harness) -> None:
     """Without the flag of the whole cluster the report names what has not moved, what uses blue, and the defect."""
     busy = FailedItem(path="persistent://acme/audit/a", reason="1 producers")
     stayed, defect = ("acme/a", "acme/b"), "SYSTEM_TOPICS_FLAGGED"
-    left = Completion(flagged=False, not_moved=2, stayed=stayed, defect=defect, busy=(busy,), busy_count=1)
-    run = await stage.start(Script(complete=left))
+    incomplete = Completion(flagged=False, not_moved=2, stayed=stayed, defect=defect, busy=(busy,), busy_count=1)
+    run = await stage.start(Script(complete=incomplete))
     report = await run.report()
     assert report.certificate["cluster_flag"] is False
     (note,) = [note for note in report.notes if "the flag of the whole cluster" in note]
@@ -160,7 +160,7 @@ async def test_cleanup_waits_for_a_look_to_compare_with(stage: Harness) -> None:
 
 
 async def test_drift_is_an_alarm(stage: Harness) -> None:
-    """What is not any more as the migration left it is shown in red."""
+    """State that no longer is as the migration left it is shown in red."""
     run = await stage.start(Script(census=Census(drift=("the flag of acme/audit was taken off",))))
     status = await run.until(lambda status: bool(status.alarms))
     assert "the flag of acme/audit was taken off" in status.alarms[0]

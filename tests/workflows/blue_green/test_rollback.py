@@ -1,4 +1,4 @@
-"""The way back of the blue-green migration: of a batch, and of the whole."""
+"""The rollback of the blue-green migration: of a batch, and of the whole."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_rollback_in_the_drain_waits_for_the_batch(stage: Harness) -> None
 
 
 async def test_busy_topics_undo_their_batch(stage: Harness) -> None:
-    """Where writes do not become quiet nothing is flipped; the batch is undone, and the operator is asked."""
+    """If writes do not become quiet, nothing is flipped; the batch is undone, and the operator is asked."""
     busy = Quiet(seconds=15, busy=("persistent://acme/audit/a",))
     run = await stage.start(Script(quiesce=[busy, Quiet(seconds=1)]))
     await run.until(_asks_about_failures)
@@ -86,9 +86,11 @@ async def test_a_batch_that_is_rolled_back_alone_has_failed(stage: Harness) -> N
 
 async def test_what_is_left_on_blue_fails_its_namespace(stage: Harness) -> None:
     """A batch that is not drained in time counts as failed, with the topic and the reason."""
-    left = FailedItem(path="persistent://acme/audit/a", reason="subscription s has 5 messages left, and no consumer")
+    undrained = FailedItem(
+        path="persistent://acme/audit/a", reason="subscription s has 5 messages left, and no consumer"
+    )
     run = await stage.start(
-        Script(drain=[Drained(seconds=9, remaining=(left,), remaining_count=1), Drained(seconds=1)])
+        Script(drain=[Drained(seconds=9, remaining=(undrained,), remaining_count=1), Drained(seconds=1)])
     )
     status = await run.until(_asks_about_failures)
     assert status.failed_items[0].items[0].path == "acme/audit"
@@ -130,7 +132,7 @@ async def test_nothing_moved_is_a_failure(stage: Harness) -> None:
 
 
 async def test_rollback_is_refused_once_all_have_moved(stage: Harness) -> None:
-    """A pause that came while the last batch ran waits behind it, where there is nothing to undo any more."""
+    """A pause during the last batch waits until its end, where there is nothing to undo any more."""
     hang = Hang()
     run = await stage.start(Script(drain=hang, names=("acme/audit",)), grace_window="PT0S")
     await hang.entered()

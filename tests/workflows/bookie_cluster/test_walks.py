@@ -72,7 +72,7 @@ async def test_every_walk_ends(stage: Harness, case: Case) -> None:
         **{name: [blocked, case.answer(name)] for name, blocked in hangs.items()}
     )
     run = await stage.start(script, rollback_window="PT15M", deletion_delay="PT15M")
-    status = await Walk(run, undo_phase=Phase.ROLLED_BACK, stands=_is_idle).play(case.moves, hangs.values())
+    status = await Walk(run, undo_phase=Phase.ROLLED_BACK, is_idle=_is_idle).play(case.moves, hangs.values())
 
     assert (status.deadlines, "pause_since" in status.facts) == ({}, False)
     phases = [entry.phase for entry in status.history]

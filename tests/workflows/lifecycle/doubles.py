@@ -82,7 +82,7 @@ class Script:
         kind: name of the kind of migration.
         plan: the plan but for its cluster, as a user would type it.
         usual: what each step answers unless the script says otherwise: a migration without trouble.
-        beside: steps that only tidy up or look.
+        unlisted: steps that only clean up or check; `steps` leaves them out.
         calls: all calls so far.
         cancelled: the steps that were cancelled.
         hanging: the `Hang` that runs now.
@@ -95,7 +95,7 @@ class Script:
     kind: ClassVar[str]
     input: ClassVar[dict[str, Any]]
     usual: ClassVar[dict[str, Any]]
-    beside: ClassVar[frozenset[str]] = frozenset()
+    unlisted: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **answers: Any) -> None:
         unknown = answers.keys() - self.usual.keys()
@@ -116,7 +116,7 @@ class Script:
     @property
     def steps(self) -> list[str]:
         """The steps in the order of their calls, without those that only tidy up or look."""
-        return [call.step for call in self.calls if call.step not in self.beside]
+        return [call.step for call in self.calls if call.step not in self.unlisted]
 
     @property
     def stages(self) -> list[str]:

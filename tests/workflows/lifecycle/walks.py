@@ -52,14 +52,14 @@ class Walk:
     Args:
         run: the migration.
         undo_phase: in which it is undone; a cancellation interrupts nothing there.
-        stands: whether a status that gives a reason to wait says that nothing happens until somebody acts.
+        is_idle: returns whether nothing more happens, in a status with a reason to wait, until an operator acts.
         unbroken: activities that neither a cancellation nor a rollback interrupts, in whatever phase.
     """
 
     def __init__(
-        self, run: Run, *, undo_phase: str, stands: Callable[[Status], bool], unbroken: Collection[str] = ()
+        self, run: Run, *, undo_phase: str, is_idle: Callable[[Status], bool], unbroken: Collection[str] = ()
     ) -> None:
-        self._run, self._undo_phase, self._stands, self._unbroken = run, undo_phase, stands, unbroken
+        self._run, self._undo_phase, self._is_idle, self._unbroken = run, undo_phase, is_idle, unbroken
         self._cancelled = False
 
     async def play(self, moves: Iterable[str], hangs: Iterable[Hang]) -> Status:
@@ -102,7 +102,7 @@ class Walk:
         async with asyncio.timeout(_LIMIT):
             while await self._run.running():
                 status = await self._run.status()
-                if self._run.script.hanging or (status.waiting and self._stands(status)):
+                if self._run.script.hanging or (status.waiting and self._is_idle(status)):
                     return
                 await asyncio.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""What the steps of the metadata store migration answer when there is no trouble."""
+"""Answers of the steps of a metadata store migration without failures."""
 
 from __future__ import annotations
 
@@ -86,16 +86,16 @@ OFFLINE = ["precheck", "copy_whole", "verify", "complete"]
 
 
 class Script(doubles.Script):
-    """What the steps of one metadata store migration do."""
+    """Steps of one metadata store migration, with scripted answers."""
 
     kind: ClassVar[str] = KIND
     input: ClassVar[dict[str, Any]] = PLAN
     usual: ClassVar[dict[str, Any]] = ANSWERS
-    beside: ClassVar[frozenset[str]] = frozenset({"follow", "forget_watch"})
+    unlisted: ClassVar[frozenset[str]] = frozenset({"follow", "forget_watch"})
 
 
 def between_rounds(script: doubles.Script) -> Callable[[Status], bool]:
-    """Whether rounds of a hold have answered, and none runs.
+    """Return a condition: rounds of a hold have answered, and none runs.
 
     The test server breaks where a round ends at the moment in which it is cancelled.
     """

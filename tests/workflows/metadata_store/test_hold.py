@@ -1,4 +1,4 @@
-"""A metadata store migration that holds before its cut-over: who ends the hold, and what is done meanwhile."""
+"""A metadata store migration that holds before its cut-over: signals that end the hold, and work during it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_hold_is_released_by_its_update(stage: Harness) -> None:
 
 
 async def test_cutover_at(stage: Harness) -> None:
-    """The cut-over begins at its time, which can be moved; nobody must be there."""
+    """The cut-over starts at its time, which can be moved; no operator is needed."""
     now = await stage.env.get_current_time()
     run = await _held(stage, cutover_at=(now + timedelta(hours=30)).isoformat())
     status = await run.status()
@@ -100,7 +100,7 @@ async def test_pause_while_held(stage: Harness) -> None:
 
 
 async def test_hold_over_runs(stage: Harness) -> None:
-    """A held migration continues as new runs, keeps what it was told, and continues where it had caught up."""
+    """A held migration continues as new runs, keeps its verbs and changes, and continues where it had caught up."""
     script = Script()
     run = await stage.start(script, history_limit=30, hold_before_cutover=True, validation_window="PT0S")
     await _between_rounds(run)
@@ -122,7 +122,7 @@ async def test_rollback_while_held(stage: Harness) -> None:
 
 
 async def test_failure_while_held(stage: Harness) -> None:
-    """A catch-up that fails for good is not waited out: the migration takes the way back."""
+    """A catch-up that fails permanently ends the hold: the migration rolls back."""
     broken = ApplicationError("differs", type=FailureKind.VERIFICATION_FAILED, non_retryable=True)
     run = await stage.start(Script(catch_up=broken), hold_before_cutover=True)
     assert (await run.typed_failure()).type == FailureKind.VERIFICATION_FAILED
@@ -130,7 +130,7 @@ async def test_failure_while_held(stage: Harness) -> None:
 
 
 async def test_watcher_lost_before_the_cutover(stage: Harness) -> None:
-    """A worker that would have to scan sets no flag: it catches up first, and the deadline counts from then."""
+    """A worker that would need to scan sets no flag: it catches up first, and the deadline counts from then."""
     preparing = Hang()
     run = await stage.start(Script(prepare=[LOST, preparing]), validation_window="PT0S", blocked_deadline="PT1M")
     await preparing.entered()
@@ -168,7 +168,7 @@ async def test_watchers_lost_again_and_again(stage: Harness) -> None:
 
 
 async def test_watchers_lost_too_often(stage: Harness) -> None:
-    """The tenth try of the cut-over that finds a gap ends the migration, which takes the way back."""
+    """The tenth try of the cut-over that finds a gap ends the migration, which rolls back."""
     run = await stage.start(Script(prepare=LOST), validation_window="PT0S")
     failure = await run.typed_failure()
     assert failure.type == FailureKind.NOT_READY
@@ -202,7 +202,7 @@ async def _between_rounds(run: Run) -> Status:
 
 
 async def _held(stage: Harness, **fields: Any) -> Run:
-    """A migration that holds before its cut-over, after its first round."""
+    """Start a migration that holds before its cut-over, after its first round."""
     run = await stage.start(Script(), validation_window="PT0S", **fields)
     await _between_rounds(run)
     return run

@@ -19,7 +19,7 @@ from tests.workflows.metadata_store.activities import COPIED, LIVE, OFFLINE, PLA
 
 BLOCKERS = (
     Blocker(code="TARGET_NOT_EMPTY", cause="the target holds records.", cure="empty it"),
-    Blocker(code="FLAG_HELD", cause="somebody migrates.", cure="wait"),
+    Blocker(code="FLAG_HELD", cause="another migration runs.", cure="wait"),
 )
 
 
@@ -42,7 +42,7 @@ async def test_dry_run_names_blockers(stage: Harness) -> None:
     assert report.outcome is Outcome.PLANNED
     assert report.summary == (
         "not ready: [TARGET_NOT_EMPTY] the target holds records. Cure: empty it; "
-        "[FLAG_HELD] somebody migrates. Cure: wait"
+        "[FLAG_HELD] another migration runs. Cure: wait"
     )
 
 
@@ -53,7 +53,7 @@ async def test_blockers_fail_the_migration(stage: Harness) -> None:
     assert failure.type == FailureKind.PRECHECK_FAILED
     assert failure.message == (
         "2 blocker(s):\n1. [TARGET_NOT_EMPTY] the target holds records. Cure: empty it\n"
-        "2. [FLAG_HELD] somebody migrates. Cure: wait"
+        "2. [FLAG_HELD] another migration runs. Cure: wait"
     )
     assert run.script.steps == ["precheck"]
 
@@ -104,7 +104,7 @@ async def test_blocked_steps_run_where_the_source_is_watched(stage: Harness) -> 
 
 
 async def test_worker_that_is_gone_is_replaced(stage: Harness) -> None:
-    """A queue that nobody serves costs its seconds once: any other worker takes this step and the next ones."""
+    """A queue without a worker costs its seconds once: any other worker takes this step and the next ones."""
     gone = COPIED.model_copy(update={"worker_queue": "pulsar-migrate@gone"})
     run = await stage.start(Script(pre_copy=gone), validation_window="PT0S")
     report = await run.report()
@@ -113,8 +113,8 @@ async def test_worker_that_is_gone_is_replaced(stage: Harness) -> None:
     assert sum("the worker that watches the source, or Temporal, was away" in note for note in report.notes) == 1
 
 
-async def test_lost_watch_is_told(stage: Harness) -> None:
-    """A change copy that had to scan says why in the notes, and the figures say by what it knew the changes."""
+async def test_lost_watch_is_reported(stage: Harness) -> None:
+    """A change copy that scanned says why in the notes, and the figures say by what it knew the changes."""
     changes = ChangeCopy(by="scan", gap="the watch's session expired", changed=4, written=3, deleted=1, seconds=2.0)
     run = await stage.start(Script(copy_changes=changes), validation_window="PT0S")
     report = await run.report()
@@ -135,8 +135,8 @@ async def test_search_attributes(stage: Harness) -> None:
     """Kind, phase and target of a migration are search attributes."""
     run = await stage.start(validation_window="PT0S")
     await run.report()
-    found = (await run.handle.describe()).typed_search_attributes
-    values = [found[SearchAttributeKey.for_keyword(name)] for name in SEARCH_ATTRIBUTES]
+    attributes = (await run.handle.describe()).typed_search_attributes
+    values = [attributes[SearchAttributeKey.for_keyword(name)] for name in SEARCH_ATTRIBUTES]
     assert values == ["metadata-store", "VALIDATION", PLAN["target"]]
 
 
@@ -172,5 +172,5 @@ async def test_wrong_input_fails_at_once(stage: Harness, wrong: dict[str, Any], 
 
 
 def phases(report: Report) -> list[str]:
-    """The phases that a migration went through."""
+    """Return the phases that a migration went through."""
     return [entry.phase for entry in report.history]

@@ -1,4 +1,4 @@
-"""The metadata store migration's way back: by the operator, by failures, by deadlines."""
+"""The metadata store migration's rollback: by the operator, by failures, by deadlines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_rollback_in_the_precheck(stage: Harness) -> None:
 
 
 async def test_rollback_given_twice(stage: Harness) -> None:
-    """A second rollback changes nothing: the way back runs once."""
+    """A second rollback changes nothing: the rollback runs once."""
     hang = Hang()
     run = await stage.start(Script(prepare=hang))
     await hang.entered()
@@ -75,8 +75,8 @@ async def test_rollback_given_twice(stage: Harness) -> None:
     assert any("Z rollback refused: " in note and note.endswith("(second)") for note in report.notes)
 
 
-async def test_a_way_back_that_failed_is_tried_at_once(stage: Harness) -> None:
-    """Between two attempts of the way back status names `proceed`, which begins the next one without waiting."""
+async def test_a_rollback_that_failed_is_retried_at_once(stage: Harness) -> None:
+    """Between two attempts of the rollback status names `proceed`, which starts the next one without waiting."""
     hang = Hang()
     run = await stage.start(Script(prepare=hang, unblock_writes=[DENIED, UNBLOCKED]))
     await hang.entered()
@@ -90,7 +90,7 @@ async def test_a_way_back_that_failed_is_tried_at_once(stage: Harness) -> None:
 
 
 async def test_rollback_during_the_commit_is_refused(stage: Harness) -> None:
-    """A rollback that arrives while the commit is in flight is refused with the reason, and the commit stands."""
+    """A rollback that arrives while the commit is in flight is refused with the reason, and the commit is completed."""
     hang = Hang()
     run = await stage.start(Script(complete=hang), validation_window="PT0S")
     await hang.entered()
@@ -103,7 +103,7 @@ async def test_rollback_during_the_commit_is_refused(stage: Harness) -> None:
 
 
 async def test_rollback_after_the_commit_is_refused(stage: Harness) -> None:
-    """Behind the commit a rollback is refused; the refusal names the way back that there is."""
+    """After the commit a rollback is refused; the refusal names the failback."""
     run = await stage.start()
     await run.until(lambda status: status.phase == Phase.VALIDATION)
     await run.signal(Verb.ROLLBACK)
@@ -155,7 +155,7 @@ async def test_failure_offline(stage: Harness) -> None:
 
 @pytest.mark.parametrize("step", ["prepare", "copy_changes", "verify", "complete"])
 async def test_blocked_deadline(stage: Harness, step: str) -> None:
-    """Writes that stay blocked past the deadline are given back, though the step lives and heartbeats."""
+    """Writes that stay blocked past the deadline are unblocked, although the step runs and heartbeats."""
     run = await stage.start(Script(**{step: Hang()}), blocked_deadline="PT0.5S", preparation_timeout="PT0.5S")
     failure = await run.typed_failure()
     assert failure.type == FailureKind.DEADLINE
@@ -177,7 +177,7 @@ async def test_deadline_when_the_commit_had_happened(stage: Harness) -> None:
 
 
 async def test_rollback_when_the_commit_had_happened(stage: Harness) -> None:
-    """A rollback that finds the migration committed comes too late: it goes on to the window, and cleanup is legal."""
+    """A rollback that finds the migration committed changes nothing: the window opens, and cleanup is legal."""
     hang = Hang()
     run = await stage.start(Script(verify=hang, unblock_writes=COMMITTED))
     await hang.entered()
@@ -190,7 +190,7 @@ async def test_rollback_when_the_commit_had_happened(stage: Harness) -> None:
 
 
 async def test_cancelled_migration_goes_back(stage: Harness) -> None:
-    """A workflow that is cancelled takes the way back first, and ends as cancelled."""
+    """A workflow that is cancelled rolls back first, and ends as cancelled."""
     hang = Hang()
     run = await stage.start(Script(copy_changes=hang))
     await hang.entered()
@@ -201,8 +201,8 @@ async def test_cancelled_migration_goes_back(stage: Harness) -> None:
     assert (await run.handle.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
-async def test_cancellation_does_not_reach_the_way_back(stage: Harness) -> None:
-    """A cancellation that arrives while writes are given back waits until they are."""
+async def test_cancellation_does_not_interrupt_the_rollback(stage: Harness) -> None:
+    """A cancellation that arrives while writes are unblocked waits until that is done."""
     work, rollback_on_failure = Hang(), Hang()
     run = await stage.start(Script(prepare=work, unblock_writes=rollback_on_failure))
     await work.entered()
@@ -217,8 +217,8 @@ async def test_cancellation_does_not_reach_the_way_back(stage: Harness) -> None:
     assert report.outcome is Outcome.ROLLED_BACK
 
 
-async def test_way_back_is_repeated(stage: Harness) -> None:
-    """A way back that fails for good is tried again until it succeeds: writes are never left blocked."""
+async def test_rollback_is_repeated(stage: Harness) -> None:
+    """A rollback that fails permanently is tried again until it succeeds: writes are never left blocked."""
     blocked = UNBLOCKED.model_copy(update={"blocked_seconds": 1.5})
     script = Script(prepare=DENIED, unblock_writes=[DENIED, DENIED, blocked])
     run = await stage.start(script)
@@ -233,8 +233,8 @@ async def test_way_back_is_repeated(stage: Harness) -> None:
     assert any("(flag: FAILED). Autorecovery ended in all bookies" in note for note in notes)
 
 
-async def test_a_flag_of_others_that_blocks_writes_is_told(stage: Harness) -> None:
-    """Where somebody else's flag blocks writes, or our claim was removed, the way back does not say all is well."""
+async def test_a_foreign_flag_that_blocks_writes_is_reported(stage: Harness) -> None:
+    """If a foreign flag blocks writes, or our claim was removed, the rollback does not report success."""
     held = Restoration(committed=False, flag=FlagPhase.PREPARATION)
     run = await stage.start(Script(prepare=DENIED, unblock_writes=held))
     await run.typed_failure()
@@ -245,8 +245,8 @@ async def test_a_flag_of_others_that_blocks_writes_is_told(stage: Harness) -> No
     assert not any("brokers write to the source again" in note for note in notes)
 
 
-async def test_metadata_that_another_command_moved_are_told(stage: Harness) -> None:
-    """Where Pulsar's own command has moved the metadata, the way back does not say that the source is in use."""
+async def test_metadata_that_another_command_moved_are_reported(stage: Harness) -> None:
+    """If Pulsar's own command has moved the metadata, the rollback does not report that the source is in use."""
     moved = Restoration(committed=False, flag=FlagPhase.COMPLETED)
     run = await stage.start(Script(prepare=DENIED, unblock_writes=moved))
     await run.typed_failure()

@@ -54,7 +54,7 @@ async def test_rollback_while_paused(stage: Harness) -> None:
 
 
 async def test_cancellation_while_paused(stage: Harness) -> None:
-    """A paused migration that is cancelled takes the way back."""
+    """A paused migration that is cancelled rolls back."""
     run = await _paused(stage)
     await run.handle.cancel()
     await run.failure()
@@ -103,7 +103,7 @@ async def test_accepted_verb_is_answered(stage: Harness) -> None:
 
 
 async def test_malformed_messages_do_no_harm(stage: Harness) -> None:
-    """What cannot be read is refused in one line, an update's error or a note; the migration continues."""
+    """A malformed message is refused in one line, an update's error or a note; the migration continues."""
     hang = Hang()
     run = await stage.start(Script(prepare=hang), validation_window="PT0S")
     await hang.entered()
@@ -151,7 +151,7 @@ async def test_throttle(stage: Harness, step: str, mode: str) -> None:
 
 
 async def test_throttle_where_nothing_is_copied(stage: Harness) -> None:
-    """The throttle is refused where no bulk copy runs: in a pause behind the copy, and while writes are blocked."""
+    """The throttle is refused where no bulk copy runs: in a pause after the copy, and while writes are blocked."""
     run = await _paused(stage, Script(prepare=(hang := Hang())), validation_window="PT0S")
     speed = Speed(megabytes_per_second=1)
     assert (await run.refusal("set_throttle", speed)).message == "no bulk copy runs now"
@@ -213,7 +213,7 @@ async def test_status_shows_what_steps_tell(stage: Harness) -> None:
 
 
 async def _paused(stage: Harness, script: Script | None = None, **fields: Any) -> Run:
-    """A migration that holds before PREPARATION."""
+    """Start a migration that holds before PREPARATION."""
     hang = Hang()
     script = script or Script()
     script.say("pre_copy", hang)
@@ -228,6 +228,6 @@ async def _paused(stage: Harness, script: Script | None = None, **fields: Any) -
 
 
 async def _updates(run: Run) -> int:
-    """How many updates the history holds."""
+    """Return the number of updates in the history."""
     events = (await run.handle.fetch_history()).events
     return sum(event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED for event in events)

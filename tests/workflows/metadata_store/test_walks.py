@@ -24,7 +24,7 @@ COMMITTED = Restoration(committed=True, flag=FlagPhase.COMPLETED)
 
 @dataclass(frozen=True)
 class Case:
-    """What happens to one migration.
+    """Input and events of one migration.
 
     Attributes:
         faults: activities that fail when they may end, or that answer although they were cancelled.
@@ -54,15 +54,20 @@ cases = st.builds(
 @example(Case("live", "remove", {"verify": DEAF}, committed=True, moves=[*[LET] * 4, Verb.ROLLBACK, CANCEL, LET]))
 @example(Case("live", "leave", {"prepare": FAIL, "unblock_writes": FAIL}, committed=False, moves=[LET] * 3))
 async def test_every_walk_ends(stage: Harness, case: Case) -> None:
-    """Whatever is asked, fails or is deaf: the migration ends, and writes are committed or were unblocked."""
-    found = COMMITTED if case.committed else UNBLOCKED
-    hangs = {name: hang(case.faults.get(name, ""), found if name == "unblock_writes" else None) for name in ACTIVITIES}
+    """After any verbs, failures and ignored cancellations the migration ends, and writes are committed or unblocked."""
+    restoration = COMMITTED if case.committed else UNBLOCKED
+    hangs = {
+        name: hang(case.faults.get(name, ""), restoration if name == "unblock_writes" else None) for name in ACTIVITIES
+    }
     # What cannot be given up is tried until it succeeds: the rollback, and a commit that had begun.
-    lasting = {"unblock_writes": [hangs["unblock_writes"], found], "complete": [hangs["complete"], ANSWERS["complete"]]}
+    lasting = {
+        "unblock_writes": [hangs["unblock_writes"], restoration],
+        "complete": [hangs["complete"], ANSWERS["complete"]],
+    }
     answers: dict[str, Any] = {**hangs, **lasting}
     run = await stage.start(Script(**answers), mode=case.mode, cleanup=case.cleanup, validation_window="PT15M")
     # A commit that turned out to have begun is finished after the rollback, which nothing interrupts either.
-    status = await Walk(run, undo_phase=Phase.FAILED, stands=_stands).play(case.moves, hangs.values())
+    status = await Walk(run, undo_phase=Phase.FAILED, is_idle=_is_idle).play(case.moves, hangs.values())
 
     last = next((step for step in reversed(run.script.steps) if step in ("prepare", "complete", "unblock_writes")), "")
     assert last != "prepare"
@@ -73,6 +78,6 @@ async def test_every_walk_ends(stage: Harness, case: Case) -> None:
         assert (Phase.VALIDATION in phases) is case.committed
 
 
-def _stands(status: Status) -> bool:
-    """Whether it is paused, in its window with the first census done, or about to repeat the rollback."""
+def _is_idle(status: Status) -> bool:
+    """Return whether it is paused, in its window with the first census done, or about to repeat the rollback."""
     return status.paused or "still_on_source" in status.facts or status.phase == Phase.FAILED

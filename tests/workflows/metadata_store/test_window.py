@@ -37,7 +37,7 @@ async def test_window_says_what_it_waits_for(stage: Harness) -> None:
 
 
 async def test_notes_from_steps_do_not_hide_the_window(stage: Harness) -> None:
-    """What a step tells late does not replace what the window waits for."""
+    """A late note of a step does not replace the window's reason to wait."""
     run = await stage.start()
     await _open(run)
     late = WaitReason(kind=WaitKind.PARTICIPANTS, why="participants")
@@ -122,7 +122,7 @@ async def test_nothing_is_removed_while_anything_is_unknown(stage: Harness) -> N
 
 
 async def test_a_second_proceed_ends_a_window_that_is_still_written(stage: Harness) -> None:
-    """Where services never stop writing to the source, `proceed` ends the window after it was refused once."""
+    """If services never stop writing to the source, `proceed` ends the window after it was refused once."""
     run = await stage.start(Script(follow=LateWrites(copied=3)))
     await _open(run)
     await run.signal(Verb.PROCEED)
@@ -135,7 +135,7 @@ async def test_a_second_proceed_ends_a_window_that_is_still_written(stage: Harne
 
 
 async def test_writes_of_others_do_not_keep_the_window_open(stage: Harness) -> None:
-    """What a tool writes that is not Pulsar's is copied, and the first `proceed` ends the window."""
+    """Writes of a foreign tool are copied, and the first `proceed` ends the window."""
     run = await stage.start(Script(follow=LateWrites(copied=3, foreign=3)))
     await _open(run)
     await run.signal(Verb.PROCEED)
@@ -179,7 +179,7 @@ async def test_refused_cleanup_keeps_a_moved_window(stage: Harness) -> None:
 
 
 async def test_cleanup_at_the_windows_end(stage: Harness) -> None:
-    """With `cleanup_at_window_end` the cleanup begins by itself, as soon as nobody uses the source any more."""
+    """With `cleanup_at_window_end` the cleanup starts by itself, as soon as no service uses the source any more."""
     script = Script(census=[*[IN_USE] * 6, FREE])
     run = await stage.start(script, cleanup="remove", cleanup_at_window_end=True, validation_window="PT20M")
     report = await run.report()
@@ -246,8 +246,8 @@ async def test_shorter_window(stage: Harness) -> None:
     assert report.history[-1].seconds(report.history[-1].started) < 60
 
 
-async def test_a_window_that_is_changed_amid_a_look(stage: Harness) -> None:
-    """Whoever moves the window's end while a census runs gets a fresh one, and not the one that had begun before."""
+async def test_a_window_that_is_changed_during_a_census(stage: Harness) -> None:
+    """If the window's end is moved while a census runs, a new census runs, and the old result is not used."""
     census = Hang()
     run = await stage.start(Script(census=[census, UNKNOWN]), validation_window="PT1H")
     await census.entered()
@@ -286,13 +286,13 @@ async def test_history_of_the_longest_window(stage: Harness) -> None:
 async def test_late_writes_raise_an_alarm_and_are_followed(
     stage: Harness, quiet: bool, copied: tuple[int, int], followed: int
 ) -> None:
-    """Who still writes to the source after the commit is followed at each look, told in red, and counted."""
+    """Late writes to the source are copied at each check, shown in red, and counted."""
     first, second = copied
     late = [LateWrites(copied=first, contested=("/a",)), LateWrites(copied=second, contested=("/b",)), LateWrites()]
     script = Script(complete=Completion(blocked_seconds=1.0, late_copied=4, quiet=quiet), follow=late)
     run = await stage.start(script, validation_window="PT40M")
-    told = await run.until(lambda status: bool(status.alarms))
-    assert told.alarms[0].startswith("after the commit brokers or bookies still wrote to the source")
+    status = await run.until(lambda status: bool(status.alarms))
+    assert status.alarms[0].startswith("after the commit brokers or bookies still wrote to the source")
     report = await run.report()
     assert report.certificate["late_writes_followed"] == followed
     assert [str(item).partition(":")[0] for failed in report.failed_items for item in failed.items] == ["/a", "/b"]
@@ -309,7 +309,7 @@ async def test_contested_records_that_are_not_named_stay_counted(stage: Harness)
     assert failed.lines()[-1] == "2,901 more contested record(s)"
 
 
-async def test_a_watch_that_cannot_follow_is_told(stage: Harness) -> None:
+async def test_a_watch_that_cannot_follow_is_reported(stage: Harness) -> None:
     """A committed migration does not fail because late writes cannot be looked for; it says so in red."""
     denied = ApplicationError("no right to read", type=FailureKind.DENIED, non_retryable=True)
     run = await stage.start(Script(follow=denied), validation_window="PT20M")
@@ -320,11 +320,11 @@ async def test_a_watch_that_cannot_follow_is_told(stage: Harness) -> None:
     ]
 
 
-@pytest.mark.parametrize("part", [CleanupStep(removed=0, remaining=5), "denied"])
-async def test_a_failed_cleanup_keeps_the_report(stage: Harness, part: CleanupStep | str) -> None:
+@pytest.mark.parametrize("step", [CleanupStep(removed=0, remaining=5), "denied"])
+async def test_a_failed_cleanup_keeps_the_report(stage: Harness, step: CleanupStep | str) -> None:
     """A committed migration ends with its report, and says what was left in the source."""
     denied = ApplicationError("no right to delete", type=FailureKind.DENIED, non_retryable=True)
-    script = Script(clean_source=denied if part == "denied" else part)
+    script = Script(clean_source=denied if step == "denied" else step)
     run = await stage.start(script, cleanup="remove", cleanup_at_window_end=True, validation_window="PT1M")
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
@@ -337,7 +337,7 @@ async def _open(run: Run):
 
 
 async def test_a_census_that_fails_does_not_fail_the_migration(stage: Harness) -> None:
-    """A committed migration keeps its report; where nobody knows who uses the source, nothing is removed from it."""
+    """A committed migration keeps its report; if the users of the source are unknown, nothing is removed from it."""
     denied = ApplicationError("no right to read", type=FailureKind.DENIED, non_retryable=True)
     run = await stage.start(Script(census=denied), cleanup="remove", validation_window="PT20M")
     await _open(run)
@@ -349,8 +349,8 @@ async def test_a_census_that_fails_does_not_fail_the_migration(stage: Harness) -
     assert not set(run.script.steps) & set(CLEANED)
 
 
-async def test_what_is_gone_in_the_source_is_told(stage: Harness) -> None:
-    """Records that somebody deleted in the source, and that the target keeps, raise an alarm."""
+async def test_deletions_in_the_source_are_reported(stage: Harness) -> None:
+    """Records that were deleted in the source, and that the target keeps, raise an alarm."""
     run = await stage.start(Script(follow=[LateWrites(not_deleted=7), LateWrites()]), validation_window="PT20M")
     await _open(run)
     await run.report()

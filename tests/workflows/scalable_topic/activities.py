@@ -116,7 +116,7 @@ class NamespaceScript(doubles.Script):
     kind: ClassVar[str] = NAMESPACE_KIND
     input: ClassVar[dict[str, Any]] = MANY_PLAN
     usual: ClassVar[dict[str, Any]] = MANY_ANSWERS
-    beside: ClassVar[frozenset[str]] = frozenset({"list_topics", "record_failures"})
+    unlisted: ClassVar[frozenset[str]] = frozenset({"list_topics", "record_failures"})
 
     def __init__(
         self, *, names: Sequence[str] = TOPICS, topics: Mapping[str, dict[str, Any]] | None = None, **answers: Any
@@ -145,7 +145,7 @@ class NamespaceScript(doubles.Script):
     @property
     def own_steps(self) -> list[str]:
         """The steps that concern all topics, without those that only look."""
-        return [call.step for call in self.calls if not topic_of(call) and call.step not in self.beside]
+        return [call.step for call in self.calls if not topic_of(call) and call.step not in self.unlisted]
 
     @property
     def failures(self) -> dict[str, str]:

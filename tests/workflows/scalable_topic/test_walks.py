@@ -83,7 +83,7 @@ async def test_every_walk_ends(stage: Harness, case: Case) -> None:
     answers, hangs = case.script(STEPS)
     script = Script(**answers)
     run = await stage.start(script, cleanup=case.cleanup, grace_window="PT15M", hold_before_cutover=case.hold)
-    status = await Walk(run, undo_phase=Phase.ROLLBACK, stands=_stands, unbroken=UNBROKEN).play(case.moves, hangs)
+    status = await Walk(run, undo_phase=Phase.ROLLBACK, is_idle=_is_idle, unbroken=UNBROKEN).play(case.moves, hangs)
 
     assert status.deadlines == {}
     phases = [entry.phase for entry in status.history]
@@ -112,7 +112,7 @@ async def test_every_walk_of_many_ends(stage: Harness, case: Case) -> None:
     run = await stage.start(
         script, cleanup=case.cleanup, grace_window="PT15M", hold_before_cutover=case.hold, waves=waves
     )
-    walk = Walk(run, undo_phase=NamespacePhase.ROLLBACK, stands=_stands, unbroken=UNBROKEN)
+    walk = Walk(run, undo_phase=NamespacePhase.ROLLBACK, is_idle=_is_idle, unbroken=UNBROKEN)
     status = await walk.play(case.moves, hangs)
 
     assert status.deadlines == {}
@@ -126,6 +126,6 @@ async def test_every_walk_of_many_ends(stage: Harness, case: Case) -> None:
     assert not released or released[0] > last_of_topics
 
 
-def _stands(status: Status) -> bool:
+def _is_idle(status: Status) -> bool:
     """Return a migration that gives a reason to wait waits for time, or for its operator."""
     return True

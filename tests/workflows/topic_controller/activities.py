@@ -81,7 +81,7 @@ class Script(doubles.Script):
             ),
         )
     )
-    beside: ClassVar[frozenset[str]] = frozenset(
+    unlisted: ClassVar[frozenset[str]] = frozenset(
         ("publish_assignments", "find_drained", "observe", "await_prune", "await_scale")
     )
 
