@@ -1,8 +1,8 @@
-"""The steps of routing `attribution`: change which bookie cluster ledgers are said to be on, and nothing else.
+"""The steps of routing `attribution`: change only the bookie cluster that each ledger is attributed to.
 
-An attribution changes when its ledger is known to be equal in both clusters, whichever way it was copied. So the way
-back is the same compare-and-set with the names exchanged: a reference that named the old cluster before has its old
-bytes again after both. One that named none names the old cluster then, which means the same.
+An attribution changes when its ledger is known to be equal in both clusters, in whichever direction it was copied. So
+a rollback is the same compare-and-set with the names exchanged: a reference that named the old cluster has its old
+bytes again after it. A reference that named no cluster then names the old one, which means the same.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 
 _MOVED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
 Change = Callable[[bytes], bytes | None]
-"""What a node's value becomes; None where it stays."""
-# A topic that changes brokers has no owner for a moment.
+"""Returns the new value of a node; None to keep it."""
+# A topic that moves between brokers has no owner for a moment.
 _ASKS, _PAUSE = 3, 0.5
 _PART = 512
 
@@ -191,7 +191,7 @@ def reconcile(task: BookieClusterTask) -> int:
 
 @step(BookieClusterTask)
 def set_read_mode(task: BookieClusterTask, change: ReadModeChange) -> None:
-    """Remember from which clusters to read, and tell every broker.
+    """Store the clusters to read from, and notify every broker.
 
     Raises:
         StoreError: a broker did not take it, or none is registered; the registry has it then, and it can be repeated.
@@ -261,7 +261,7 @@ def _sort_out(task: BookieClusterTask, store: StoreReader) -> _References:
 
 
 def _users(task: BookieClusterTask, cluster: str) -> list[str]:
-    """Return what needs a cluster: references attributed to it, and those that only it can serve."""
+    """Return the references that need a cluster: those attributed to it, and those that only it can serve."""
     ends = task.input.ends(Direction.FORWARD)
     mine, other = (ends.source, ends.target) if cluster == ends.source.name else (ends.target, ends.source)
     with task.ledgers(mine) as directory:
@@ -425,17 +425,17 @@ class _Owners:
         self._known: dict[str, tuple[str, ...]] = {}
 
     def ask(self, move: Move) -> str:
-        """Ask for one cursor; returns what its owner answered, in words."""
+        """Ask the owner to promote one cursor; return its answer in words."""
         said = ""
         for again in range(_ASKS):
             self._control.pause(_PAUSE if again else 0)
             try:
-                # Asked again after a failure: who owned the topic a moment ago may not own it now.
+                # Asked again after a failure: the owner of the topic may have changed.
                 owner = self._owner(move.name, fresh=again > 0)
                 status = self._admin.promote_cursor(owner, move.name, self._target, move.ledger)
                 return f"{owner[0]} answered {status}"
             except (AdminUnreachable, StoreUnreachable) as error:
-                # The topic may be on its way to another owner.
+                # The topic may be moving to another owner.
                 said = f"its owner could not be asked ({error})"
             except AdminError as error:
                 return str(error)
@@ -449,7 +449,7 @@ class _Owners:
 
 
 class _Nodes(NamedTuple):
-    """Reads cursors in bulk, or one for certain."""
+    """Reads cursors in bulk, or a single one up to date."""
 
     store: StoreReader
     zookeeper: Coordination
@@ -464,14 +464,14 @@ class _Nodes(NamedTuple):
         return values
 
     def read_newest(self, path: str) -> bytes | None:
-        """Return the same for one, over a session of its own."""
+        """Return one node with everything that was committed before this call, over its own session."""
         node = self.zookeeper.get(path)
         return node[0] if node else None
 
 
 def _record_moves(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved: Moved) -> None:
     for (move, said), value in zip(asked, nodes.read([move.path for move, _ in asked]), strict=True):
-        # Looked at again: an owner that was too slow to answer may have done it by now.
+        # Read again: an owner that was too slow to answer may have done it by now.
         if _counted(target, move, value, moved) or _counted(target, move, nodes.read_newest(move.path), moved):
             continue
         why = f"{said}, and its node does not name {target}"

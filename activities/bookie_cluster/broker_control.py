@@ -1,4 +1,4 @@
-"""Control of brokers by the command or the webhook of the settings; without one the status asks people.
+"""Control of brokers by the command or the webhook of the settings; without them the status asks an operator.
 
 A command ends with the step that runs it: when that is cancelled, dies or freezes.
 """
@@ -62,7 +62,7 @@ class BrokerOrder(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Of all attempts at this order."""
+        """Key of this order, the same for all attempts."""
         return f"{self.run_id}/{self.epoch}/{self.action}"
 
 
@@ -82,7 +82,7 @@ class BrokerController:
 
     @property
     def by_hand(self) -> bool:
-        """Whether people must do it."""
+        """Whether an operator must do it."""
         return self._how is BrokerControl.MANUAL
 
     def ask(self, action: str, bookkeeper_uri: str, require: Callable[[], object]) -> None:
@@ -203,12 +203,12 @@ def _refusal(error: StoreError) -> str:
 
 
 def _failed(what: str) -> ApplicationError:
-    # Tried again: brokers may be away by now, and a final failure would leave them so.
+    # Retried: brokers may be stopped by now, and a final failure would leave them stopped.
     return ApplicationError(what, type=FailureKind.UNREACHABLE)
 
 
 class CommandFailed(Exception):
-    """A command did not run, was ended, or failed; says why, without a word of what it printed."""
+    """A command did not run, was terminated, or failed; says why, without its output."""
 
 
 def run_leashed(
@@ -229,7 +229,7 @@ def run_leashed(
         command: program and arguments.
         environment: variables next to the worker's own.
         limit: longest run in seconds.
-        context: tells of a cancellation.
+        context: reports a cancellation.
         require: raises where the step has lost its claim; asked right before the command begins, and while it runs.
 
     Raises:
@@ -251,7 +251,7 @@ def run_leashed(
         )
         assert process.stdin is not None
         released = threading.Event()
-        # By itself, because looks at the claim may take their time.
+        # In its own thread, because checks of the claim may be slow.
         holder = threading.Thread(target=_hold, args=(process.stdin, released), daemon=True, name="command-leash")
         holder.start()
         try:
@@ -274,7 +274,7 @@ def _wait(
         if now - begun > limit:  # mutant: shared/command-without-a-limit
             raise CommandFailed(f"took longer than {limit:g} s and was ended")
         if now - looked > _REQUIRE_EVERY:
-            # A store that does not answer says nothing of the claim.
+            # A store that does not answer proves nothing about the claim.
             with suppress(RetryableError):
                 require()  # mutant: shared/command-continues-without-the-claim
             looked = time.monotonic()

@@ -1,7 +1,7 @@
-"""The gate of routing `restart`: brokers stop, and start again on the other cluster; both is proven, not believed.
+"""The gate of routing `restart`: brokers stop, and start again on the other cluster; both are verified.
 
-What is known of brokers that are away, or must go, is kept next to the progress of the switch: an attempt that comes
-after a crash counts from the same moment, and looks at the ports of brokers that it has never seen registered itself.
+The brokers that are stopped, or must stop, are recorded next to the progress of the switch: an attempt after a crash
+counts from the same moment, and checks the ports of brokers that it has never seen registered.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from models.lifecycle.failures import NAMED, FailureKind
 from models.lifecycle.status import WaitKind
 
 _POLL = 0.25
-# Each of these looks asks every broker, or reads all that brokers' sessions can hold.
+# Each of these checks asks every broker, or reads all nodes that brokers' sessions can hold.
 _CLOSE_LOOK = 1.0
 # Where a broker's health check of version 2 writes; each broker has a namespace of its own.
 _OWN_TOPIC = "/managed-ledgers/pulsar/{}/persistent/healthcheck"
 NODE = "brokers"
-# How old a look may be that a later attempt takes for the last one with all brokers there.
+# The age up to which a later attempt takes a check as the last one with all brokers running.
 _LOOK_EVERY = 5.0
 _CONNECT = 1.0
 # A proxy without a server accepts a connection, and closes it at once; a frozen process keeps it open.
@@ -51,9 +51,9 @@ _PORTS_AT_ONCE = 16
 
 @step(BookieClusterTask, name="stop_brokers")
 def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FULL) -> BrokersStopped:
-    """Stop brokers, and wait until nothing of them is left: no registration, no session, no open port.
+    """Stop brokers, and wait until no registration, session or open port of them is left.
 
-    The order is given where no broker is registered too: one that keeps crashing may come back at any time. A broker
+    The order is also given if no broker is registered: one that keeps crashing may register again at any time. A broker
     that was killed counts as registered until its session has expired: it may be frozen, and come back.
 
     Args:
@@ -211,7 +211,7 @@ def _written_ledger(task: BookieClusterTask, store: StoreReader, broker: Service
 
 
 def _missing(running: list[Service], before: Collection[Absence]) -> list[str]:
-    """Return what keeps brokers from being as many as before; their addresses may be others than before."""
+    """Return why fewer brokers run than before; their addresses may differ from the earlier ones."""
     most = max((absence.most for absence in before), default=0)
     if len(running) >= most:
         return []
@@ -249,19 +249,19 @@ def _tell_what_is_missing(task: BookieClusterTask, running: list[Service], proof
         action = f"start the brokers with {setting}" if by_hand else ""
         task.context.waiting_for(WaitKind.BROKERS_START, f"brokers to start with {setting}", action=action)
         return
-    # Only the operator can correct this, no matter how they were started.
+    # Only the operator can correct this, however they were started.
     action = ""
     if proof.misplaced:
         action = f"stop {', '.join(proof.misplaced)} at once, and start with {setting}"
     elif proof.unhealthy:
-        # Brokers have lost sight of a bookie whose registration changed at the wrong moment (bookkeeper #4646, open).
+        # Brokers do not see a bookie whose registration changed at the wrong moment (bookkeeper #4646, open).
         action = f"if that lasts for a minute although the bookies run, restart {', '.join(proof.unhealthy)}"
     why = f"proof that brokers write to {target.name}: {'; '.join(proof.doubts)}"
     task.context.waiting_for(WaitKind.BROKERS_PROOF, why, action=action)
 
 
 class SeenBroker(Result):
-    """A broker as it was registered: its name, the session that held that, and `host:port` of all that it offers."""
+    """A registered broker: its name, the session of its registration, and `host:port` of all its listeners."""
 
     name: str
     session: int
@@ -269,7 +269,7 @@ class SeenBroker(Result):
 
     @staticmethod
     def of(service: Service) -> SeenBroker:
-        """Return what a registration says."""
+        """Return the broker of a registration."""
         return SeenBroker(name=service.name, session=service.owner, addresses=_addresses(service.data))
 
 
@@ -279,7 +279,7 @@ class Absence(Result):
     Attributes:
         run: the run of the migration that wrote it.
         since: the first moment at which clients may have been without a broker; None while all are there.
-        looked: when brokers were looked at last, to within some seconds.
+        looked: when brokers were checked last, to within some seconds.
         brokers: all that were seen.
         most: how many of them there were at one time.
     """
@@ -292,12 +292,12 @@ class Absence(Result):
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the brokers that were seen."""
+        """Names of the brokers that were seen."""
         return frozenset(broker.name for broker in self.brokers)
 
 
 class AbsenceKeeper:
-    """The brokers of one step that has them stopped.
+    """Record of the brokers that one step stops.
 
     Args:
         task: the step.
@@ -323,7 +323,7 @@ class AbsenceKeeper:
         self._keep(self.seen.model_copy(update={"since": self.seen.since or _now()}))
 
     def observe(self, running: Sequence[Service], *, ordered: bool) -> None:
-        """Remember who is registered now.
+        """Record the brokers that are registered now.
 
         Args:
             running: the registered brokers.
@@ -348,7 +348,7 @@ class AbsenceKeeper:
     def lingering(self, store: StoreReader) -> list[str]:
         """Return what remains of brokers that are not registered any more; empty if nothing does.
 
-        A broker that stops in good order takes its registration back first, and serves on until topics are unloaded.
+        A broker that stops normally removes its registration first, and serves until its topics are unloaded.
 
         Raises:
             StoreError: the brokers' metadata store cannot be read.
@@ -368,7 +368,7 @@ class AbsenceKeeper:
 
 
 def read_absences(task: BookieClusterTask, registry: BookieRegistry) -> dict[Direction, Absence]:
-    """Return what is known of the brokers of both directions.
+    """Return the recorded brokers of both directions.
 
     Raises:
         StoreError: the registry cannot be read.
@@ -388,7 +388,7 @@ def _addresses(data: bytes) -> tuple[str, ...]:
     while fields:
         field = fields.pop()
         if isinstance(field, dict):
-            # `protocols` and `lastStats` hold no addresses, and what looks like one elsewhere is one.
+            # `protocols` and `lastStats` hold no addresses; a text that looks like an address elsewhere is one.
             fields += cast("dict[str, Any]", field).values()
         elif isinstance(field, str) and "://" in field:
             texts.append(field)
@@ -448,7 +448,7 @@ def _misrouted_ledgers(task: BookieClusterTask) -> str:
             newer = {number for number in scan(source) if number > highest}
         if not newer:
             return ""
-        # The cluster may serve others too, who continue creating ledgers.
+        # The cluster may serve other clients too, which continue to create ledgers.
         misrouted = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
     with task.ledgers(ends.target) as target:
         # Ledgers that the target also has are copies of a rollback that was given up; otherwise ids are disjoint (I11).

@@ -24,7 +24,7 @@ from models.bookie_cluster.input import Direction, Routing
 from models.bookie_cluster.results import CopySummary, IdCheck
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
-# So much takes seconds with brokers stopped: another look for it would cost as much.
+# Copying this much takes seconds with brokers stopped; another scan would cost as much.
 _LITTLE, _LITTLE_SECONDS = 16 << 20, 2.0
 # A round that leaves more than this share of the previous rest does not help: producers are as fast as the copy.
 _SHRINKS = 0.7
@@ -36,8 +36,8 @@ _ROUND_EVERY, _SCANS_APART = 5.0, 9.0
 def check_ids(task: BookieClusterTask, direction: Direction) -> IdCheck:
     """Return whether the ids that the target hands out are above all that are in use (I11).
 
-    In use are the ids of the source's ledgers, of ledgers that Pulsar's metadata name, and those that the source's
-    generator gave out: positions of cursors may name a ledger that is deleted.
+    Ids in use are those of the source's ledgers, those of ledgers that Pulsar's metadata name, and those that the
+    source's generator gave out: positions of cursors may name a deleted ledger.
 
     Raises:
         StoreError: one of the stores cannot be read.
@@ -107,16 +107,16 @@ def build(task: BookieClusterTask, direction: Direction, seconds: float = 0.0) -
 
 
 class _CatchUp:
-    """The rounds of one attempt: each copies what the scan before it has found, and scans again.
+    """The rounds of one attempt: each copies the ledgers of the previous scan, and scans again.
 
     Attributes:
-        pause: seconds until the next round is worth its while.
+        pause: seconds until the next round is useful.
     """
 
     def __init__(self, task: BookieClusterTask, registry: BookieRegistry, store: StoreReader) -> None:
         self._task, self._stores = task, RealStores(task, store)
         self._progress = progress = SwitchProgress(task, registry)
-        # All are tried again: bookies that did not answer may be back.
+        # All are tried again: bookies that did not answer may be up again.
         progress.forget_failed()
         progress.keep_scope(task.input.ledgers)
         self._verified = self._stores.read_verified()
@@ -148,7 +148,7 @@ class _CatchUp:
         self._task.context.progress(ProgressTask.CATCH_UP, ProgressUnit.BYTES, 0, self._left, detail=detail)
 
     def summary(self) -> CopySummary:
-        """Return what all rounds did."""
+        """Return the summary of all rounds."""
         done = self._copying.summary(
             already_verified=self._already_verified, left_open=len(self._seen.open), left_bytes=self._left
         )
@@ -175,7 +175,7 @@ class _CatchUp:
         self._rescan()
 
     def _remove_orphans(self) -> None:
-        """Remove copies of ledgers that Pulsar has deleted since, so that they do not add up."""
+        """Remove copies of ledgers that Pulsar has deleted since, so that they do not accumulate."""
         if not self._seen.orphans:
             return
         with self._task.ledgers_to_change(self._task.ends.target) as target:
@@ -188,14 +188,14 @@ class _CatchUp:
         self.pause = max(_ROUND_EVERY, _SCANS_APART * (time.monotonic() - begun))
 
     def _left_bytes(self) -> int:
-        """Return bytes that the copies lack: of closed ledgers, and with routing `restart` of open ones."""
+        """Return the bytes that the copies lack: of closed ledgers, and with routing `restart` of open ones."""
         remaining = sum(self._lacking(ledger.ledger_id, ledger.length) for ledger in self._seen.todo.values())
         task, unclosed = self._task, self._seen.open
         if task.input.routing is Routing.ATTRIBUTION or not unclosed:
             return remaining
         with task.bookkeeper(task.ends.source) as source:
             for record in filter(None, source.directory.read(list(unclosed))):
-                # Those of bookies that do not answer count as none.
+                # Bytes on bookies that do not answer count as none.
                 with contextlib.suppress(StoreError):
                     entries = last_entries(source.bookies, record.ledger_id, record.metadata)
                     remaining += self._lacking(
@@ -227,8 +227,8 @@ def _highest(task: BookieClusterTask, *, without_source: bool) -> int:
         with task.ledgers(task.ends.source) as source:
             return max(given, source.highest(), named)
     except StoreError:
-        # Brokers are stopped, and were never directed to this cluster: its death must not keep them from the other one.
-        # Whatever one of them wrote there by mistake is named.
+        # Brokers are stopped, and were never directed to this cluster: its failure must not block their start.
+        # Ledgers that one of them wrote there by mistake are named.
         if task.direction is Direction.FORWARD:
             raise
         with task.registry() as registry:
@@ -240,8 +240,8 @@ def _highest(task: BookieClusterTask, *, without_source: bool) -> int:
 def _set_cutover_ledger_id(
     task: BookieClusterTask, registry: BookieRegistry, progress: SwitchProgress, highest: int, recorded: int | None
 ) -> None:
-    """Record what the source has when brokers are directed; with routing `attribution` they keep running."""
-    # Set once: drawn again after brokers were directed, the line would cover ledgers that came astray since.
+    """Record the highest id of the source when brokers are directed; with routing `attribution` they keep running."""
+    # Set once: a second value, after brokers were directed, would include misrouted ledgers.
     if task.input.routing is not Routing.ATTRIBUTION or recorded is not None:
         return
     if registry.directs_to(task.ends.target.name):

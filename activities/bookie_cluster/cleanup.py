@@ -1,4 +1,4 @@
-"""The steps of the switch that look after the window, and that delete (PIP-477, "Phase 6: CLEANUP").
+"""The steps of the switch in its window and its cleanup (PIP-477, "Phase 6: CLEANUP").
 
 Which ledgers may be deleted is judged from what both clusters and Pulsar's metadata say, without asking a server.
 """
@@ -31,9 +31,9 @@ from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.failures import NAMED
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
-# Counted before they are deleted, so a step that is repeated deletes at most so many fewer than it may.
+# Counted before they are deleted, so a repeated step deletes at most this many fewer than it may.
 _CHUNK = 500
-# Copies of which each replica is read before a part is deleted.
+# Number of copies of which every replica is read before a part of the originals is deleted.
 _SAMPLE = 64
 # Half a minute of work or less, so that a step that is repeated has little to repeat.
 _PART = 20_000
@@ -143,14 +143,14 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
         with task.ledgers(input.source) as source, task.ledgers(input.target) as target:
             old, new = scan(source), scan(target, members_of=copies)
             lacking = lacking_replicas(target, copies)
-        # Read again: what became referred to while the ledgers were read must count too.
+        # Read again: references that were added while the ledgers were read must count too.
         later = attributed_references(task, store)
         if later.digest != named.digest:
             named = named.plus(later)  # mutant: bookie-cluster/references-are-read-before-ledgers-only
     users = tuple(
         f"{broker} {f'uses {cluster.text}' if cluster.url else cluster.why}"
         for broker, cluster in seen
-        # One that does not tell counts as one that uses it, and so does one whose cluster has a name that is not known:
+        # A broker that does not answer counts as one that uses it, and so does one whose cluster has an unknown name:
         # servers have many.
         if cluster.url is None or not cluster.url.overlaps(input.target.root)
     )
@@ -207,7 +207,7 @@ def _require_whole(task: BookieClusterTask, lacking: Sequence[str]) -> None:
 
 
 def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> None:
-    """Prove that copies have all their replicas before the originals go; some are read from each.
+    """Prove that copies have all their replicas before the originals are deleted; a sample of replicas is read.
 
     Raises:
         StoreUnreachable: a bookie is away, or replicas are missing or cannot be read; the step can be repeated.
@@ -218,13 +218,13 @@ def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> 
     chosen = _sample(ids)
     with task.bookkeeper(target) as cluster:
         for ledger_id, record in zip(chosen, cluster.directory.read(chosen), strict=True):
-            # What was never copied has no copy either, see `_never_copied`.
+            # Ledgers that were never copied have no copy, see `_never_copied`.
             if record is not None and record.metadata.closed:
                 try:
                     # mutant: bookie-cluster/originals-are-deleted-though-a-replica-is-lost
                     cluster.require_replicas(ledger_id, record.metadata)
                 except LedgerUnreadable as cause:
-                    # Auto-recovery replicates it perhaps, or an operator does.
+                    # Auto-recovery or an operator may replicate it.
                     why = f"nothing more is deleted: in {target.name}, {cause}; {_UNTIL_PROCEED}"
                     # mutant: bookie-cluster/one-damaged-replica-ends-the-cleanup
                     raise StoreUnreachable(why, ledger_id=ledger_id) from cause
@@ -277,7 +277,7 @@ class _Deleting:
         self._cluster = cluster
 
     def run(self, records: Ledgers, most: int) -> LedgersDeleted:
-        """Delete the first of these ledgers; one that has changed since it was judged stays.
+        """Delete the first of these ledgers, except those that changed after the decision.
 
         Args:
             records: what may be deleted.
@@ -307,12 +307,12 @@ class _Deleting:
 
 def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerFacts], fence: Callable[[], object]) -> int:
     try:
-        # At the version that was judged: a ledger that anybody has changed since then stays.
+        # At the version of the decision: a ledger that another client has changed since then stays.
         # mutant: bookie-cluster/ledgers-of-any-version-are-deleted
         return directory.delete([(record.ledger_id, record.version) for record in records], fence)
     except StoreConflict:
         fence()
-        # One conflict stops nothing: the others of this call were deleted, and are counted by looking.
+        # A conflict does not stop the other deletions of this call; they are counted by reading again.
         remaining = directory.read([record.ledger_id for record in records])
         return sum(record is None for record in remaining)
 
@@ -322,8 +322,8 @@ class Facts(NamedTuple):
 
     Attributes:
         input: the switch.
-        source: the ledgers of the cluster that it left.
-        target: the ledgers of the cluster that it went to.
+        source: the ledgers of the old cluster.
+        target: the ledgers of the new cluster.
         named: what Pulsar's metadata refer to.
         copies: ledgers that were compared in full after their copy, with the zxid of the target's znode then.
         cutover_ledger_id: highest id of the source when brokers were directed away; None before that.
@@ -421,7 +421,7 @@ def misrouted_ledgers(facts: Facts) -> Ledgers:
 
 
 def target_only(facts: Facts) -> Ledgers:
-    """Return ledgers that the target alone has, copies left out."""
+    """Return ledgers that only the target has, without copies."""
     return facts.target.where(
         lambda ledger: (
             ledger.ledger_id not in facts.source and ledger.ledger_id not in facts.copies and _is_ours(facts, ledger)
@@ -435,7 +435,7 @@ def _is_ours(facts: Facts, ledger: LedgerFacts) -> bool:
 
 
 def _restart_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerReference]) -> str:
-    """Return brokers read the target alone, so that what is referred to must be there."""
+    """Return why brokers that read only the target still need a ledger of the source; empty if they do not."""
     if mentioned and not _has_copy(facts, record):  # mutant: bookie-cluster/referred-ledgers-are-deleted
         return f"are referred to, and are not verified in {facts.input.target.name}"
     return ""
@@ -473,7 +473,7 @@ def _never_copied(facts: Facts, record: LedgerFacts, *, force: bool) -> str:
 
 
 def _compared(facts: Facts, record: LedgerFacts) -> bool:
-    # The last comparison has the last word, whatever an earlier one found.
+    # The last comparison decides, whatever an earlier one found.
     # mutant: bookie-cluster/ledgers-that-differ-by-now-are-deleted
     return record.ledger_id in facts.copies and record.ledger_id not in facts.failed
 

@@ -1,4 +1,4 @@
-"""The part of PRECHECK that looks at the two BookKeeper clusters: their roots, their bookies, the space on them."""
+"""The part of PRECHECK that inspects the two BookKeeper clusters: their roots, bookies and disk space."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FULL = 0.95
 
 @dataclass
 class ClusterInspection:
-    """A cluster as PRECHECK found it.
+    """Inspection of a cluster by PRECHECK.
 
     Attributes:
         ledgers: all of them.
@@ -54,17 +54,17 @@ class ClusterInspection:
 
     @property
     def listening(self) -> set[str]:
-        """Return where its bookies that are up listen: `host:port`."""
+        """The addresses `host:port` of its bookies that are up."""
         return {f"{bookie.host}:{bookie.port}" for bookie in self.bookies.values()}
 
     @property
     def addresses(self) -> set[str]:
-        """Return where its bookies listen or once listened: `host:port`; an id of that form is an address too."""
+        """The current and former addresses `host:port` of its bookies; an id of that form is an address too."""
         return self.listening | {key for key in self.bookie_ids | self.bookies.keys() if _is_address(key)}
 
 
 def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:
-    """Look at one cluster; None if it cannot be used."""
+    """Inspect one cluster; return None if it cannot be used."""
     seen: list[ClusterInspection] = []
     with task.ledgers(cluster) as directory:
         whole = findings.check(
@@ -76,22 +76,22 @@ def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings)
 def check_pair(
     source: ClusterInspection, target: ClusterInspection, resolved: Mapping[str, set[str]], findings: Findings
 ) -> None:
-    """Find what does not fit between the two.
+    """Find conflicts between the two clusters.
 
     Args:
         source: the cluster that brokers leave.
-        target: the cluster that they get.
+        target: the cluster that they will use.
         resolved: IP addresses by host, of bookies of both; a host that is not in it stays as it is written.
-        findings: take what was found.
+        findings: collects the blockers and warnings.
     """
-    # Two addresses may name one root; its INSTANCEID is made once, with the cluster.
+    # Two addresses may name one root; its INSTANCEID is created once, with the cluster.
     if source.instance_id and source.instance_id == target.instance_id:
         findings.block(
             "SAME_CLUSTER",
             f"{source.cluster.name} and {target.cluster.name} have the same INSTANCEID {source.instance_id}",
             "name another target; a cluster of its own is made with `bookkeeper shell initnewcluster`",
         )
-    # A bookie that comes back empty at an address takes writes for ledgers that were closed there (bookkeeper #4812).
+    # A bookie that starts empty at an old address accepts writes for ledgers that were closed there (bookkeeper #4812).
     # And a client that resolves the id of a bookie that is down reaches the bookie of the other cluster.
     if shared := _shared_addresses(source, target, resolved):
         findings.block(
@@ -118,12 +118,12 @@ def resolve_hosts(addresses: Iterable[str]) -> dict[str, set[str]]:
 
 
 def needed_bytes(records: Iterable[LedgerFacts]) -> int:
-    """Return what ledgers take on the bookies, replicas included; open ledgers count by what is known of them."""
+    """Return the bytes that ledgers take on bookies, with replicas; open ledgers count by their known length."""
     return sum((record.length + (record.last_entry + 1) * _PER_ENTRY) * record.write_quorum for record in records)
 
 
 def check_space(target: ClusterInspection, chosen: Ledgers, largest: int, findings: Findings) -> int:
-    """Return whether the target's bookies can take the ledgers that it lacks; returns the bytes that those take."""
+    """Check that the target's bookies have space for the ledgers that it lacks; return the bytes that these take."""
     name = target.cluster.name
     needed = needed_bytes(record for number, record in chosen.items() if number not in target.ledgers)
     if not target.free:
@@ -246,7 +246,7 @@ def _ask_bookies(
             except StoreError as error:
                 silent.append(str(error))
                 continue
-            # Only bookies that answered: a registration alone says nothing about the worker's way to them.
+            # Only bookies that answered: a registration does not prove that the worker can reach them.
             if bookie.writable:
                 seen.free[bookie.bookie_id], seen.total[bookie.bookie_id] = space.free, space.total
     if silent:

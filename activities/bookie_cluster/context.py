@@ -30,7 +30,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
     """One attempt at a step of a switch: entries go from `ends.source` to `ends.target`. Arguments as in `StepTask`.
 
     Attributes:
-        direction: forward, unless `toward` says otherwise: back in a rollback.
+        direction: forward by default; `toward` sets it, to back in a rollback.
     """
 
     kind = KIND
@@ -39,14 +39,14 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
     direction = Direction.FORWARD
 
     def toward(self, direction: Direction) -> Self:
-        """Return this attempt as it looks in a direction."""
+        """Return this attempt in a direction."""
         view = copy.copy(self)
         view.direction = direction
         return view
 
     @property
     def ends(self) -> Ends:
-        """Return the cluster that brokers leave in this direction, and the one that they get."""
+        """Return the cluster that brokers leave in this direction, and the one that they will use."""
         return self.input.ends(self.direction)
 
     @property
@@ -65,7 +65,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
             read_timeout=self.input.old_ledger_read_timeout.total_seconds(),
             store=self.input.store,
             attempt=self.attempt,
-            # What is not copied stays attributed to the source then, and nothing waits for a cluster that is gone.
+            # Ledgers that are not copied then stay attributed to the source, and no step waits for a lost cluster.
             source_may_be_down=self.input.routing is Routing.ATTRIBUTION,
         )
 
@@ -144,11 +144,11 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
         return open_cluster(cluster.root, self.access, self.runtime.bookie_tls, self.pair.read_timeout)
 
     def broker_view(self) -> BrokerView:
-        """Return what each broker answers."""
+        """Return a view of the brokers' answers."""
         return BrokerView(self.runtime.admin)
 
     def broker_controller(self) -> BrokerController:
-        """Return what stops and starts brokers in this direction."""
+        """Return the controller that stops and starts brokers in this direction."""
         return BrokerController(self, self.direction)
 
     def _session(self, url: StoreUrl) -> Coordination:

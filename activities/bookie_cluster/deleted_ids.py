@@ -1,7 +1,7 @@
 """Ids that were deleted from a bookie cluster, kept in the registry for as long as its bookies may refuse them.
 
 BookKeeper 4.18 remembers in memory which ledgers a garbage collection took, until seven days after the last request for
-one of them, and refuses entries for these ids. A bookie that starts forgets that; but what its journal replays then is
+one of them, and refuses entries for these ids. A restart clears that memory; but ledgers that the journal replays are
 collected and refused again, unless the metadata has a ledger of that id.
 """
 
@@ -21,7 +21,7 @@ from models.bookie_cluster.input import BookieCluster
 from models.bookie_registry import progress_node
 
 _DAY = 24 * 3600
-# A day more than bookies do, whose clock begins with the last request.
+# A day more than bookies remember them, whose period begins with the last request.
 _REMEMBERED = 8 * _DAY
 
 
@@ -39,7 +39,7 @@ def note_deleted(
     ranges: list[list[int]] = json.loads(stored.value) if stored and stored.value else []
     now = int(time.time())
     for first, end in id_ranges(ids):
-        # Chunks of one cleanup follow each other, so that a whole cluster takes a few numbers only.
+        # Chunks of one cleanup are adjacent, so that a whole cluster takes a few numbers only.
         if ranges and ranges[-1][1] == first - 1 and now - ranges[-1][2] < _DAY:
             ranges[-1][1] = end
         else:
@@ -56,14 +56,14 @@ def refused_ids(task: BookieClusterTask, store: StoreReader, cluster: BookieClus
     """
     since = time.time() - _REMEMBERED
     ranges = sorted((first, last) for first, last, at in read_lists(store, _node(task, cluster)) if at > since)
-    # Where ranges overlap, after a second cleanup, the one that begins next may end before an earlier one.
+    # If ranges overlap, after a second cleanup, a later range may end before an earlier one.
     ends = list(accumulate((last for _, last in ranges), max))
     starts = [first for first, _ in ranges]
     return [id_ for id_ in ids if (number := bisect_right(starts, id_)) and id_ <= ends[number - 1]]
 
 
 def id_ranges(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of each row of consecutive ids."""
+    """Yield the first and last id of each range of consecutive ids."""
     ordered = sorted(ids)
     ends = [ledger_id for ledger_id, following in pairwise([*ordered, -1]) if following != ledger_id + 1]
     starts = [ledger_id for before, ledger_id in pairwise([-1, *ordered]) if before != ledger_id - 1 or before < 0]

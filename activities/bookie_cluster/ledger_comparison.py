@@ -1,4 +1,4 @@
-"""Compares both bookie clusters: what is still to be copied, what is open, and which copies nothing needs any more."""
+"""Compares both bookie clusters: ledgers to copy, open ledgers, and copies that are not needed any more."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Copier(Protocol):
         ...
 
     def summary(self, *, already_verified: int) -> CopySummary:
-        """Return what was done."""
+        """Return the summary of the copy."""
         ...
 
 
@@ -78,7 +78,7 @@ class SwitchStores(Protocol):
     def copier(
         self, progress: SwitchProgress, verified: Verified, *, guard: Callable[[], None], urgent: bool
     ) -> Copier:
-        """Return what copies ledgers; arguments as of `LedgerCopier`."""
+        """Return a copier of ledgers; arguments as of `LedgerCopier`."""
         ...
 
 
@@ -124,7 +124,7 @@ class RealStores:
     def copier(
         self, progress: SwitchProgress, verified: Verified, *, guard: Callable[[], None], urgent: bool
     ) -> LedgerCopier:
-        """Return what copies ledgers."""
+        """Return a copier of ledgers."""
         return LedgerCopier(self._task, progress, verified, guard=guard, urgent=urgent)
 
 
@@ -135,7 +135,7 @@ class LedgerComparison:
     Attributes:
         source: the ledgers of the one.
         target: those of the other.
-        named: what refers to ledgers, what is in cursors' ledgers included.
+        named: the references to ledgers, including those in cursors' ledgers.
         moving: those of the source that move.
         todo: those of them that are not known to be equal.
         open: those that move and are open.
@@ -165,11 +165,11 @@ class LedgerComparison:
         Args:
             task: the step, in its direction.
             stores: of the step.
-            verified: what is known to be equal. It is not read again, as long as neither side's metadata have changed.
-            before: the last comparison, from which ledgers are taken that have not changed.
+            verified: ledgers that are known to be equal; not read again while the metadata of both sides are unchanged.
+            before: the last comparison, whose unchanged ledgers are reused.
             failed: ledgers that are not tried again.
-            frozen_references: what refers to ledgers, where no broker runs that changes it: open ledgers are to be
-                recovered then, and a bookie that does not answer is an error. Without it references are read after the
+            frozen_references: the references to ledgers, if no broker runs that changes them: open ledgers are to be
+                recovered then, and a bookie that does not answer is an error. By default references are read after the
                 ledgers.
 
         Raises:
@@ -179,7 +179,7 @@ class LedgerComparison:
         source = stores.scan(task.ends.source, before.source)
         target = stores.scan(task.ends.target, before.target)
         named = stores.references() if frozen_references is None else frozen_references
-        # Without brokers cursors' ledgers are closed in the second round, so that it is their very last entry that is
+        # Without brokers cursors' ledgers are closed in the second round, so that their real last entry is
         # read.
         named = named.plus(stores.compacted(source, named, strict=frozen_references is not None))
         # mutant: bookie-cluster/a-ledger-that-cannot-be-decoded-counts-as-lost

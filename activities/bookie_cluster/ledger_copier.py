@@ -1,4 +1,4 @@
-"""Copies and compares ledgers, remembers what was verified, and tells how far the work is."""
+"""Copies and compares ledgers, records the verified ones, and reports progress."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import batches
 
-#: How long bookies of the source that do not answer are waited for before their ledgers count as failed, in seconds.
+#: Seconds to wait for bookies of the source that do not answer, before their ledgers count as failed.
 _RETRY_TIMEOUT, _RETRY_SECONDS = 60.0, 2.0
 # Each try reads them at the source until a bookie refuses.
 _RESTARTED = 10.0
 
-#: What Pulsar writes into a ledger's metadata about the one that uses it.
+#: Keys of the custom metadata by which Pulsar names the user of a ledger.
 _OWNERS = ("pulsar/managed-ledger", "pulsar/compactedTopic", "pulsar/schemaId")
 _CURSOR = "pulsar/cursor"
 
 
 class LedgerCopier:
-    """The copying of one attempt.
+    """Copier of one attempt.
 
     Args:
         task: the step.
-        progress: where verified and failed ledgers are remembered.
-        verified: what is known at the start; grows.
-        guard: called after each wave; what it raises ends the copy.
+        progress: records verified and failed ledgers.
+        verified: the ledgers known to be equal at the start; grows.
+        guard: called after each wave; its exception ends the copy.
         urgent: whether brokers are stopped until it is done. If not, the restart of bookies that refuse ids which they
             have deleted is waited for without end; else those ledgers count as failed after a minute.
     """
@@ -70,13 +70,13 @@ class LedgerCopier:
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of the entries that were written until now."""
+        """Bytes of the entries that were written so far."""
         return self._entry_bytes
 
     def copy(self, records: Ledgers) -> None:
         """Copy ledgers and compare each in full; those that are open are recovered first.
 
-        A bookie of the source that is away for a while, for its restart for example, is waited for.
+        It waits for a bookie of the source that is down for a while, during a restart for example.
 
         Raises:
             StoreConflict: a newer attempt has taken over.
@@ -102,7 +102,7 @@ class LedgerCopier:
         self._refused.clear()
 
     def copy_open(self, records: Ledgers) -> None:
-        """Copy what is confirmed of open ledgers, whose writers continue; what fails is left until they are closed.
+        """Copy what is confirmed of open ledgers, whose writers continue; failed ledgers wait until they are closed.
 
         Raises:
             StoreConflict: a newer attempt has taken over.
@@ -153,7 +153,7 @@ class LedgerCopier:
         )
 
     def summary(self, *, already_verified: int = 0, left_open: int = 0, left_bytes: int = 0) -> CopySummary:
-        """Return what was done until now."""
+        """Return the summary so far."""
         return CopySummary(
             copied=self._copied,
             equal=self._equal,
@@ -182,7 +182,7 @@ class LedgerCopier:
         )
 
     def _forget_transient(self) -> None:
-        """Take back that ledgers failed whose bookies were away."""
+        """Remove ledgers from the failed ones whose bookies were down."""
         for number in self._transient:
             del self.failed[number]
         self._ledgers -= len(self._transient)
@@ -218,7 +218,7 @@ class LedgerCopier:
                 self._compared += outcome.entries
 
     def _note_begun(self, newly_begun: Mapping[int, Begun]) -> None:
-        # Ledgers that have closed since, and are not copied yet, are continued with too.
+        # Ledgers that have closed since, and are not copied yet, are continued too.
         recorded, copies = self._verified.begun, self._verified.copies
         new = {number: begun for number, begun in {**recorded, **newly_begun}.items() if number not in copies}
         if new != recorded:
@@ -230,14 +230,14 @@ class LedgerCopier:
         self._remember(outcomes)
 
     def _remember(self, outcomes: list[CopyOutcome]) -> None:
-        """Persist what was found before anything is built on it."""
+        """Persist the results before any step relies on them."""
         self._task.context.check()
         self._guard()
         good = {outcome.ledger_id: outcome.mzxid for outcome in outcomes if outcome.good}
         failed = self._reasons([outcome for outcome in outcomes if outcome.failed])
         self._progress.add_verified(good)
         self._progress.take_back([number for number in failed if number in self._verified.copies])
-        # Ledgers whose bookies are only away are tried again first, and not yet called failed.
+        # Ledgers whose bookies are only down are tried again first, and are not failed yet.
         self._progress.add_failed({number: why for number, why in failed.items() if number not in self._transient})
         self._verified.copies.update(good)
         for number in failed:
@@ -276,12 +276,12 @@ class LedgerCopier:
 
 
 def name(ledger_id: int) -> str:
-    """Return how a ledger is called in lists; the same in every result."""
+    """Return the name of a ledger in lists; the same in every result."""
     return f"ledger {ledger_id}"
 
 
 def usage(metadata: LedgerMetadata) -> str:
-    """Return who uses a ledger, as its own metadata say; empty where they do not."""
+    """Return the user of a ledger by its own metadata; empty if they do not name it."""
     custom = metadata.custom_map
     owner = next((custom[key].decode(errors="replace") for key in _OWNERS if key in custom), "")
     cursor = custom.get(_CURSOR, b"").decode(errors="replace")

@@ -27,7 +27,7 @@ from models.lifecycle.failures import NAMED
 
 Ledgers = LedgerTable
 
-#: Components that Pulsar's metadata may refer to from within a cursor's ledger, where a walk does not look.
+#: Components whose references may be inside a cursor's ledger, which a walk of the metadata does not read.
 HIDDEN = frozenset(("compacted-ledger",))
 
 # Cursors' ledgers whose metadata are held at a time.
@@ -61,7 +61,7 @@ def scan(
 def undecodable_references(source: Ledgers, target: Ledgers, named: ReferenceTable) -> list[str]:
     """Return ledgers that are needed and whose metadata cannot be decoded, each with the reason.
 
-    Needed is what Pulsar's metadata refer to, and the target's place of a ledger that the source has. Others may belong
+    A ledger is needed if Pulsar's metadata refer to it, or if the source has a ledger of the same id. Others may belong
     to another program, and are left alone.
 
     Args:
@@ -77,10 +77,10 @@ def undecodable_references(source: Ledgers, target: Ledgers, named: ReferenceTab
 
 
 def require_decodable(source: Ledgers, target: Ledgers, named: ReferenceTable) -> None:
-    """Refuse to continue where `undecodable_references` finds something: it would count as a ledger that is lost.
+    """Raise an error if `undecodable_references` finds a ledger: it would count as lost.
 
     Raises:
-        StoreUnsupported: it found something.
+        StoreUnsupported: a needed ledger cannot be decoded.
     """
     if broken := undecodable_references(source, target, named):
         some = "; ".join(broken[:NAMED])
@@ -173,7 +173,7 @@ def moving(input: BookieClusterInput, source_name: str, ledgers: Ledgers, named:
     """Return the ledgers of a source that the switch moves.
 
     Args:
-        input: says which.
+        input: the plan, which chooses the ledgers.
         source_name: name of the cluster that they are moved from.
         ledgers: all that the cluster has.
         named: what Pulsar's metadata refer to, `compacted` included.
@@ -272,7 +272,7 @@ def orphans(
         if number not in source  # mutant: bookie-cluster/copies-of-living-ledgers-are-deleted
         and number not in named  # mutant: bookie-cluster/copies-that-are-referred-to-are-deleted
         and (copy := target.get(number)) is not None
-        # Only the very node that was compared; another one belongs to another client.
+        # Only the node that was compared; another one belongs to another client.
         and copy.mzxid == mzxid  # mutant: bookie-cluster/ledgers-of-others-are-deleted
     ]
 
@@ -309,8 +309,8 @@ class Verified:
 
 
 def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:
-    """Return what earlier attempts of both directions have compared."""
-    # A rollback needs the forward direction's list: what came from the source need not be copied back to it.
+    """Return the ledgers that earlier attempts of both directions have compared."""
+    # A rollback needs the forward direction's list: ledgers that came from the source need not be copied back.
     back = Direction.FORWARD if task.direction is Direction.BACK else Direction.BACK
     return Verified(
         copies=read_verified(store, progress_path(task, task.direction)),

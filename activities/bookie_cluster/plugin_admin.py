@@ -1,4 +1,4 @@
-"""Brokers with the plugin of PIP-477, asked all in turn or each for the topics that it owns."""
+"""Requests to brokers with the plugin of PIP-477: to all of them, or to the owner of a topic."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from models.bookie_registry import ReadMode
 
 
 class PluginAdmin:
-    """Asks brokers; may be used by many threads at once. A context manager.
+    """Sends requests to brokers; may be used by many threads at once. A context manager.
 
     Args:
-        access: how admin interfaces are talked to.
+        access: credentials and TLS of admin interfaces.
         brokers: the brokers that are registered.
-        connections: how many questions are asked at once.
+        connections: how many requests may run at once.
 
     Raises:
         StoreUnreachable: no broker is registered.
@@ -64,7 +64,7 @@ class PluginAdmin:
         """Return the admin addresses of the broker that owns a cursor's topic; an unowned topic gets an owner.
 
         Raises:
-            StoreUnreachable: no broker can tell.
+            StoreUnreachable: no broker knows the owner.
         """
         causes: list[str] = []
         for broker, urls in self._urls.items():
@@ -89,10 +89,10 @@ class PluginAdmin:
         return PulsarAdmin(self._session, owner).bookie_clusters.promote_cursor(name, cluster, ledger)
 
     def set_read_mode(self, mode: ReadMode) -> None:
-        """Set on every broker from which clusters to read.
+        """Set on every broker the clusters to read from.
 
         Raises:
-            StoreError: at least one did not take it; those that could be reached have.
+            StoreError: at least one broker did not accept it; the reachable ones did.
         """
         self._tell_all(lambda broker: broker.set_read_mode(mode))
 
@@ -100,7 +100,7 @@ class PluginAdmin:
         """Close every broker's client of a cluster.
 
         Raises:
-            StoreError: at least one did not; those that could be reached have.
+            StoreError: at least one broker did not; the reachable ones did.
         """
         self._tell_all(lambda broker: broker.close_client(cluster))
 
@@ -110,14 +110,14 @@ class PluginAdmin:
             try:
                 tell(PulsarAdmin(self._session, urls).bookie_clusters)
             except AdminError as error:
-                # The other brokers are asked all the same; the whole call is repeated, and is idempotent.
+                # The other brokers are asked too; the whole call is repeated, and is idempotent.
                 failures.append((broker, error))
         if failures:
             raise _summary(failures)
 
 
 def _summary(failures: Sequence[tuple[str, AdminError]]) -> StoreError:
-    """Return all failures in the words of each, as the kind of the first, with the cure where it is known."""
+    """Return one error with all failures, of the type of the first, with the cure if it is known."""
     said = "; ".join(f"{broker}: {error}" for broker, error in failures)
     match failures[0][1]:
         case AdminDenied():

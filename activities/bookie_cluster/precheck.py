@@ -54,11 +54,11 @@ from models.bookie_registry import BOOTSTRAP, SwitchClaim
 from models.lifecycle.failures import NAMED
 from models.lifecycle.input import SourceCleanup
 
-# Seen with two bookies on one machine with two cores, which are the bound there: what a copy and its compare take.
+# Measured with two bookies on one machine, limited by its two cores: the time of a copy and its comparison.
 _BYTES_PER_SECOND, _LEDGERS_PER_SECOND = 20e6, 700.0
 # Two jobs of Spark, the claim, and the steps of a workflow.
 _PAUSE_SECONDS, _RECOVERY_SECONDS = 2.0, 0.1
-# Both clusters are looked at twice.
+# Both clusters are read twice.
 _INSPECTIONS = 2
 _STOPPERS = {
     BrokerControl.MANUAL: "you stop all brokers when the status asks for it",
@@ -171,7 +171,7 @@ class SwitchPrecheckRun:
             code = "SWITCH_OPEN" if holder.workflow_id.startswith(f"{KIND}/") else "CLUSTER_CLAIMED"
             self._findings.blockers.append(claimed(store, holder, code=code))
         elif held := read_claim(store, SwitchClaim):
-            # Our own earlier run was ended after its commit: then brokers must be on the target.
+            # An earlier run of this switch was terminated after its commit: then brokers must be on the target.
             self._committed = held.claim.directed == input.target.name
         self._findings.blockers += filter(
             None,
@@ -273,7 +273,7 @@ class SwitchPrecheckRun:
         )
 
     def _lost(self, source: ClusterInspection) -> list[LedgerReference]:
-        """Return references to ledgers that are not there, nor were made since all were listed."""
+        """Return references to ledgers that do not exist, and were not created after all were listed."""
         lost = dangling(source.ledgers, self._named)
         ids = sorted({reference.ledger_id for reference in lost})
         with self._task.ledgers(source.cluster) as directory:
@@ -324,7 +324,7 @@ class SwitchPrecheckRun:
         }
         if unstamped and input.routing is Routing.ATTRIBUTION:
             findings.warn(
-                # Before the third revision of PIP-477 brokers read such from the ACTIVE cluster, which is another one
+                # Before the third revision of PIP-477 brokers read such ledgers from the ACTIVE cluster, which changes
                 # after the flip.
                 f"{len(unstamped):,} data ledgers carry no attribution, and brokers with the plugin look for such in "
                 f"the ACTIVE cluster: let them age out before CLEANUP, which makes {input.target.name} ACTIVE"
@@ -332,7 +332,7 @@ class SwitchPrecheckRun:
 
 
 class Estimate(NamedTuple):
-    """How long the copy, and the pause of the brokers beyond their own stop and start, will take about."""
+    """Estimated time of the copy, and of the brokers' pause in addition to their own stop and start."""
 
     copy_seconds: float
     pause_seconds: float
@@ -345,11 +345,11 @@ _UNKNOWN = Estimate(0.0, 0.0, "none, because not everything could be read")
 def estimate(
     input: BookieClusterInput, survey: LedgerSurvey, *, remaining: int, left_bytes: int, inspection_seconds: float
 ) -> Estimate:
-    """Estimate both times.
+    """Estimate the time of the copy and of the pause.
 
     Args:
-        input: says how fast it may go.
-        survey: what moves.
+        input: the plan, with its throttle.
+        survey: the ledgers that move.
         remaining: closed ledgers that the target lacks.
         left_bytes: bytes of their entries.
         inspection_seconds: time that reading both clusters' metadata took just now.
@@ -368,7 +368,7 @@ def estimate(
 
 
 def plan_preview(input: BookieClusterInput, survey: LedgerSurvey, ids: IdCheck | None) -> tuple[str, ...]:
-    """Return the phases in sentences, in their order.
+    """Return one sentence for each phase, in order.
 
     Args:
         input: the switch.

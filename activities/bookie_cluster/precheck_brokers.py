@@ -71,7 +71,7 @@ def ask_brokers(
         for answer in seen:
             _check_settings(task, answer, findings, bookies, committed=committed)
         if input.routing is Routing.ATTRIBUTION:
-            # One that answers nothing at all is known as such already, and may be in a restart.
+            # A broker that does not answer at all is a blocker already, and may be restarting.
             answering = [broker for broker, answer in zip(running, seen, strict=True) if answer.settings is not None]
             _check_plugin(answering, view.lacks_plugin, findings)
     oldest = check_releases(findings, input.kind, seen, accepted=input.accepted, unseen=(Product.BOOKKEEPER,))
@@ -119,7 +119,7 @@ def _check_settings(
             "and for good",
             "set it to false in every broker.conf until the window is over",
         )
-    # Brokers' new ledgers need bookies as well as the old ones that move.
+    # Brokers' new ledgers need bookies too, as do the old ones that move.
     wanted = str(settings.get(_ENSEMBLE, ""))
     if bookies and wanted.isdigit() and int(wanted) > bookies:
         findings.block(

@@ -3,8 +3,8 @@
 `verified/<n>` lists ledgers that were copied or found in the target and compared in full, each with the zxid of the
 target's znode at that time: as long as it is the same, the ledger need not be compared again. A ledger that
 differed when it was compared again is listed again, with 0. `failed/<n>` lists ledgers that could not be copied, with
-the reason. Lists of failures that are too long for a report are next to them. Nodes are filled
-up before another one is begun, so that they stay few.
+the reason. Lists of failures that are too long for a report are next to them. Each node is filled before the next one
+is created, so that there are few.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from models.bookie_registry import SwitchClaim
 from models.lifecycle.failures import NAMED, FailedItem, FailedItems
 
 NODE_BYTES = 200_000
-"""How large a node of a list may become; ZooKeeper takes 1 MB."""
+"""Largest size of a node of a list; ZooKeeper accepts 1 MB."""
 MOST_FAILURES = 20_000
-"""Ledgers that `failed` names; more of them say nothing new."""
+"""Most ledgers that `failed` names; more would not help an operator."""
 
 REPORTED = NOT_COPIED_LEDGERS, MISSING_LEDGERS, ATTRIBUTIONS = "not-copied", "missing", "attributions"
 """Lists of failures that a report refers to. They stay until an operator deletes them or the switch runs again."""
 
 VERIFIED = "verified"
-"""The list of what was compared, and of which ledgers: they outlive a switch that was rolled back, as its copies do."""
+"""The list of verified ledgers, and the choice of ledgers: they stay after a rollback, as its copies do."""
 SCOPE = "scope"
 _BEGUN = "begun"
 
@@ -40,12 +40,12 @@ _FAILED, _CUTOVER, _DELETED = "failed", "cutover-ledger-id", "deleted"
 _LONGEST_REASON = 400
 # No znode was last changed by the transaction 0.
 _TAKEN_BACK = 0
-# Changes are merged into the arrays when there are so many, which copies those.
+# Number of changes at which they are merged into the arrays, which copies the arrays.
 _RECENT = 20_000
 
 
 class SwitchProgress:
-    """Reads and extends the progress of one attempt; what another attempt has taken over cannot be written.
+    """Reads and extends the progress of one attempt; after another attempt has taken over it cannot write.
 
     Args:
         task: the attempt, and the direction.
@@ -61,7 +61,7 @@ class SwitchProgress:
         self._failures = 0
 
     def require(self) -> SwitchClaim:
-        """Return the claim, as it says now how fast to go.
+        """Return the current claim, which holds the pace.
 
         Raises:
             StoreConflict: a newer attempt, or another migration, has taken it.
@@ -77,7 +77,7 @@ class SwitchProgress:
         self._append(VERIFIED, [[ledger, mzxid] for ledger, mzxid in ledgers.items()])
 
     def take_back(self, ledgers: Iterable[int]) -> None:
-        """Forget that ledgers were equal once: a later comparison has failed, and a cleanup would delete the original.
+        """Remove ledgers from the verified ones: a later comparison failed, and a cleanup would delete the original.
 
         Raises:
             StoreConflict: a newer attempt has taken over.
@@ -85,7 +85,7 @@ class SwitchProgress:
         self._append(VERIFIED, [[ledger, _TAKEN_BACK] for ledger in ledgers])
 
     def set_begun(self, ledgers: Mapping[int, Begun]) -> None:
-        """Remember how far open copies have come, in place of what was known.
+        """Record how far open copies have come, in place of the earlier record.
 
         Raises:
             StoreConflict: a newer attempt has taken over.
@@ -105,7 +105,7 @@ class SwitchProgress:
         self._append(_FAILED, chosen)
 
     def report(self, name: str, what: str, failures: Sequence[FailedItem]) -> FailedItems:
-        """Return what failed, as a report carries it; a list that is too long for that is kept whole in nodes.
+        """Return the failures for a report; a list that is too long for it is stored completely in nodes.
 
         Args:
             name: of the list.
@@ -128,7 +128,7 @@ class SwitchProgress:
         self._clear(_FAILED)
 
     def keep_scope(self, scope: LedgerScope) -> None:
-        """Forget what an earlier start compared that took other ledgers: a cleanup deletes what this one moved only."""
+        """Forget the ledgers that a start with another choice verified: a cleanup deletes only those of this one."""
         path = f"{self._top}/{SCOPE}"
         node = self._store.get(path)
         if node is not None and node.value != scope.encode():
@@ -166,7 +166,7 @@ class SwitchProgress:
             return
         top = f"{self._top}/{name}"
         last = max((int(child) for child in self._store.children(top)), default=0)
-        # Rewritten with its new items until it is full: nodes stay few, and brokers share this store.
+        # Rewritten with its new items until it is full: few nodes are created, since brokers share this store.
         stored = self._store.get(_node(top, last))
         recorded = _decode(stored.value) if stored else []
         for number, chunk in enumerate(pack([*recorded, *items]), last):
@@ -228,7 +228,7 @@ def read_lists(store: StoreReader, path: str) -> Iterator[list[Any]]:
     Raises:
         StoreError: it cannot be read.
     """
-    # One node at a time: of a list, its text takes the least memory.
+    # One node at a time: the text of a list takes the least memory.
     for node in store.read(sorted(store.children(path.encode()))):
         if isinstance(node, Record):
             yield from _decode(node.value)
@@ -246,12 +246,12 @@ class IdNumbers(MutableMapping[int, int]):
     """Numbers by ledger id, ascending.
 
     Args:
-        items: ids and their numbers, in any order; of an id that comes twice the later one counts.
+        items: ids and their numbers, in any order; for an id that occurs twice the later number counts.
     """
 
     def __init__(self, items: Iterable[tuple[int, int]] = ()) -> None:
         self._ids, self._numbers = array("q"), array("q")
-        # None for an id that was taken out.
+        # None for an id that was removed.
         self._recent: dict[int, int | None] = {}
         for ledger, number in items:
             self[ledger] = number

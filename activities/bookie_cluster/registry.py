@@ -31,7 +31,7 @@ def register(task: BookieClusterTask) -> Registration:
     """Register both clusters (PIP-477, "Phase 1: Registration"): the source becomes ACTIVE where the registry is empty.
 
     It claims the brokers' metadata store for the switch. What it adds to the registry is noted in the claim, so that
-    `release` can take it back where PRECHECK ends the switch.
+    `release` can remove it if PRECHECK ends the switch.
 
     Raises:
         ClaimHeld: another migration is under way on this metadata store.
@@ -59,7 +59,7 @@ def register(task: BookieClusterTask) -> Registration:
 
 def _refuse_other_migrations(task: BookieClusterTask, registry: BookieRegistry) -> None:
     if registry.store.get("/") is None:
-        # Whatever is written here would create the chroot of a cluster that does not exist.
+        # A write here would create the chroot of a cluster that does not exist.
         raise StoreConflict(f"{task.input.metadata_url} does not exist; check the address and the chroot")
     in_the_way = metadata_on_the_move(registry.store) or bookies_on_the_move(
         registry.store, task.workflow_id, task.input.registry_path
@@ -82,7 +82,7 @@ def _refuse_wrong_clusters(task: BookieClusterTask, registry: BookieRegistry) ->
 
 
 def _flipped_before(task: BookieClusterTask, registry: BookieRegistry) -> bool:
-    """Return whether an earlier run of this very switch was ended from outside when it had made the target ACTIVE."""
+    """Return whether an earlier run of this switch was terminated after it had made the target ACTIVE."""
     target, held, active = task.input.target.name, registry.claim.read(), registry.active()
     if held is None or held.claim.workflow_id != task.workflow_id or active is None:
         return False
@@ -97,13 +97,13 @@ def _refuse_forgotten_commit(task: BookieClusterTask, registry: BookieRegistry) 
     directed = held.claim.directed
     if directed not in ("", task.input.source.name, task.input.target.name):
         raise StoreConflict(
-            f"an earlier run of {task.workflow_id} has directed brokers to {directed}, and was ended from outside; "
-            f"start it again with {directed} as the target, and end it or roll it back first"
+            f"an earlier run of {task.workflow_id} has directed brokers to {directed}, and was terminated; "
+            f"start it again with {directed} as the target, and complete it or roll it back first"
         )
 
 
 def _committed_before(task: BookieClusterTask, registry: BookieRegistry, directed: str) -> bool:
-    """Return whether brokers are on the target by an earlier run's word, and this one has not said anything yet."""
+    """Return whether an earlier run directed brokers to the target, and this one has not directed them yet."""
     last = registry.switch_target()
     mine = f"{origin_of(task.workflow_id)}{task.run_id}/"
     return directed == task.input.target.name and not (last and last[0].origin.startswith(mine))
@@ -116,8 +116,8 @@ def set_target(task: BookieClusterTask, direction: Direction, mark: int | None =
     Args:
         task: the step.
         direction: of the switch.
-        mark: of the moment since which no broker may have come; None where brokers run. Before the directive and after
-            it: decisions take their time, and a broker that starts now has read its configuration before.
+        mark: of the moment since which no broker may have registered; None if brokers run. Checked before and after the
+            directive: decisions take time, and a broker that starts now has read its configuration before.
 
     With routing `attribution` brokers run, and are asked again what PRECHECK asked; one that comes at the moment of the
     directive is asked after it. With routing `restart` they are asked when they start on the target.
@@ -129,7 +129,7 @@ def set_target(task: BookieClusterTask, direction: Direction, mark: int | None =
     """
     task = task.toward(direction)
     run = f"{origin_of(task.workflow_id)}{task.run_id}"
-    # Names run and direction: a repeated attempt finds its own directive and gives no second one.
+    # Names run and direction: a repeated attempt finds its own directive and sets no second one.
     origin = f"{run}/{task.direction}"
     with task.registry() as registry, task.broker_store() as store:
         directed = registry.claim.renew().directed  # mutant: bookie-cluster/a-directive-of-a-late-attempt
@@ -162,7 +162,7 @@ def require_metadata_here(registry: BookieRegistry) -> None:
 
 
 def _able_brokers(task: BookieClusterTask, store: StoreReader, *, committed: bool) -> AbleBrokers | None:
-    """Return how brokers are asked before and after a directive; None where none run, or where they go back."""
+    """Return the check of brokers before and after a directive; None if none run, or in a rollback."""
     if task.input.routing is not Routing.ATTRIBUTION or task.direction is not Direction.FORWARD:
         return None
 
@@ -187,8 +187,8 @@ def release(task: BookieClusterTask) -> None:
     Lists of failures that the report refers to stay, and after a rollback what was compared: the copies stay too, and
     the next start continues with them. All stays where an earlier run has directed brokers to the target, and this one
     ends before it has begun: the next start continues there.
-    Registrations stay, except for those that were added for nothing: before BUILD begins they are taken back. Does
-    nothing where this run does not hold the claim.
+    Registrations stay, except those of a switch that ends before BUILD: these are removed. Does nothing if this run
+    does not hold the claim.
 
     Raises:
         StoreConflict: a newer attempt has begun.

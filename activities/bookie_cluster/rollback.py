@@ -1,4 +1,4 @@
-"""Checks before a rollback stops brokers: whether they can go back to the source; and a rollback without the target."""
+"""Checks whether brokers can go back to the source, before a rollback stops them; and a rollback without the target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from models.bookie_cluster.results import RollbackReadiness, TailCopy
 
 @step(BookieClusterTask, reads_only=True)
 def check_rollback(task: BookieClusterTask) -> RollbackReadiness:
-    """Look at both clusters as PRECHECK does, with source and target swapped; reads only."""
+    """Inspect both clusters as PRECHECK does, with source and target swapped; reads only."""
     task = task.toward(Direction.BACK)
     ends = task.ends
     origin_findings, findings = Findings(), Findings()

@@ -17,12 +17,12 @@ from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import WaitKind
 
 _POLL = 0.25
-# One for open or missing ledgers, one to check that nothing is left; the others for ledgers that vanish in between.
+# One round for open or missing ledgers, one to check the result; the others for ledgers that vanish in between.
 _ROUNDS = 5
 
 
 class _BrokersCame(Exception):
-    """A broker has registered, or one that was registered has gone: what was copied may not be all."""
+    """A broker has registered or gone, so that the copy may be incomplete."""
 
 
 @step(BookieClusterTask)
@@ -39,7 +39,7 @@ def copy_tail(task: BookieClusterTask, direction: Direction) -> TailCopy:
 
 
 def copy_tail_of(task: BookieClusterTask, stores: SwitchStores) -> TailCopy:
-    """Copy the tail of what these stores hold; see `copy_tail`."""
+    """Copy the tail of these stores; see `copy_tail`."""
     with task.registry() as registry:
         registry.claim.renew()
         task.stop_earlier_deletions()  # mutant: bookie-cluster/a-tail-leaves-permits-of-earlier-attempts
@@ -112,7 +112,7 @@ class _TailCopier:
         )
 
     def _converge(self, copying: Copier, named: ReferenceTable) -> tuple[LedgerComparison, int]:
-        """Copy until nothing is found that is neither verified nor failed; returns what was read then."""
+        """Copy until every ledger is verified or failed; return the last comparison."""
         already_verified: int | None = None
         seen = LedgerComparison()
         for _ in range(_ROUNDS):
@@ -140,10 +140,10 @@ class _TailCopier:
 
 
 class _NoBrokersGuard:
-    """Proves that no broker is registered, from the moment it is made.
+    """Proves that no broker has been registered since it was created.
 
     Args:
-        stores: say which brokers are registered.
+        stores: read the registered brokers.
 
     Attributes:
         mark: see `brokers_mark`.
@@ -152,7 +152,7 @@ class _NoBrokersGuard:
     def __init__(self, stores: SwitchStores, task: BookieClusterTask) -> None:
         self._stores = stores
         self.mark = stores.brokers_mark()
-        # The last broker may go between the mark and the look, and its mark would then be taken for that of a new one.
+        # The last broker may go between the mark and the check, and its mark would then be taken for that of a new one.
         # mutant: bookie-cluster/the-change-counter-from-before-the-last-broker-left
         # mutant: bookie-cluster/the-tail-does-not-wait-for-brokers
         while not self._none_since():
@@ -167,8 +167,8 @@ class _NoBrokersGuard:
         task.context.clear_waiting()
 
     def require(self) -> None:
-        """Raise `_BrokersCame` unless it was so all the time."""
-        # The parent's zxid too: a broker that came and went between two looks has left ledgers all the same.
+        """Raise `_BrokersCame` unless no broker was registered all the time."""
+        # The parent's zxid too: a broker that came and went between two checks may have created ledgers.
         if not self._none_since():  # mutant: bookie-cluster/a-broker-that-came-and-went-is-overlooked
             raise _BrokersCame
 

@@ -18,7 +18,7 @@ from workflows.lifecycle.migration import Migration
 
 FORWARD, BACK = Direction.FORWARD, Direction.BACK
 
-# How long one part of what a later start can do as well is tried.
+# How long a step is tried that a later start can repeat.
 CLEARING = timedelta(minutes=10)
 
 _SIZE = Unit(Quantity.SIZE)
@@ -26,10 +26,10 @@ _METHOD = "every entry's bytes, read back from the target; every ledger's metada
 
 
 class Cutover(ABC):
-    """One way to bring brokers from the source to the target, and back.
+    """Strategy of a routing to move brokers from the source to the target, and back.
 
     Args:
-        migration: the switch, whose state and parts it uses.
+        migration: the switch.
     """
 
     def __init__(self, migration: Migration[BookieClusterInput, BookieClusterState]) -> None:
@@ -47,7 +47,7 @@ class Cutover(ABC):
             if self.input.advance_ids:
                 await self.advance_ids()
             if await self.decide(await self.copy()):
-                # The operator took time, in which ledgers changed.
+                # Ledgers changed during the decision.
                 self.state.needs_catch_up = True
         await self.migration.hold.wait(self._catch_up)
 
@@ -67,7 +67,7 @@ class Cutover(ABC):
 
     @abstractmethod
     async def roll_back(self) -> None:
-        """Put brokers back on the source, from whatever stage was reached (PIP-477, "Phase 7: ROLLBACK")."""
+        """Return brokers to the source, from any stage (PIP-477, "Phase 7: ROLLBACK")."""
 
     @abstractmethod
     async def tidy_target(self, stage: CutoverStage) -> None:
@@ -102,21 +102,21 @@ class Cutover(ABC):
         return built
 
     def tell_what_is_left(self, built: CopySummary) -> None:
-        """Note where much is left for the time without brokers, and rounds make it no less."""
+        """Note if much is left to copy without brokers, and further rounds do not reduce it."""
         if not built.little:
             self.migration.board.note(
-                f"what is left to copy without brokers gets no less: {_SIZE.format(built.left_bytes)}; fewer messages, "
-                "a higher throttle or more concurrency help"
+                f"what is left to copy without brokers does not shrink: {_SIZE.format(built.left_bytes)}; fewer "
+                "messages, a higher throttle or more concurrency help"
             )
 
     async def _catch_up(self, length: timedelta) -> None:
-        """Copy what came while the cut-over is held; at the end, for no time, until nothing is left to decide."""
+        """Copy new ledgers while the cut-over is held; at the end, repeat until no decision is left."""
         built = await self.copy(length)
         while not length and await self.decide(built):
             built = await self.copy()
 
     async def set_target(self, direction: Direction, mark: int | None = None) -> Directive:
-        """Write the directive, unless a broker has come since this mark."""
+        """Write the directive, unless a broker has registered since this mark."""
         name = self.input.ends(direction).target.name
         call = Call(f"switch-target becomes {name}")
         directive = await self.activities.run(registry.set_target, call, direction, mark)

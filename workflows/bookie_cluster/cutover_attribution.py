@@ -90,7 +90,7 @@ class AttributionCutover(Cutover):
             await self.remove_copies()
 
     async def _wait_for_deletion(self) -> bool:
-        """Keep the copies for a while; whether the operator keeps them for good."""
+        """Wait for the deletion of the copies; return whether the operator keeps them permanently."""
         verbs = self.migration.verbs
         if verbs.policy != DELETION_DELAY:
             verbs.enter(DELETION_DELAY)
@@ -102,7 +102,7 @@ class AttributionCutover(Cutover):
     # Both directions --------------------------------------------------------------------------------------------------
 
     async def _set_attributions(self, direction: Direction) -> Promotion:
-        """Change attributions; what others keep changing is tried a bounded number of times."""
+        """Change attributions; retry contested ones a bounded number of times."""
         name = self.input.ends(direction).target.name
         done = await self.activities.run(attribution.promote, Call(f"Attributions become {name}"), direction)
         for rounds in range(2, PROMOTE_ROUNDS + 1):

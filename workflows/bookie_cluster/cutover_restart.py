@@ -22,7 +22,7 @@ from workflows.lifecycle.activity_calls import Call
 
 ResultT = TypeVar("ResultT")
 
-# Between looks at a cluster that cannot take brokers back; grows, since each look stays in the history.
+# Between checks of a cluster that cannot take brokers back; grows, since each check stays in the history.
 _LOOK_AGAIN = timedelta(seconds=15)
 _PROCEED = (Verb.PROCEED,)
 # A `proceed` for the previous gate, sent twice or a moment late, must not give up the rollback.
@@ -35,7 +35,7 @@ class RestartCutover(Cutover):
     # Forward ----------------------------------------------------------------------------------------------------------
 
     async def decide(self, built: CopySummary) -> bool:
-        """Return what cannot be copied needs a decision."""
+        """Ask for a decision on ledgers that cannot be copied; return whether one was needed."""
         effect = "continues without these ledgers: brokers on the target will not find them"
         return await self.migration.decisions.decide(built.failed, effect=effect)
 
@@ -55,7 +55,7 @@ class RestartCutover(Cutover):
         gauge.with_additional_attributes(self.migration.board.labels()).set(pause)
 
     async def promote(self) -> None:
-        """Start brokers on the target, and see that they write there."""
+        """Start brokers on the target, and verify that they write there."""
         on = await self._start_brokers(FORWARD)
         self.state.stage = CutoverStage.PROMOTED
         self.state.certificate.brokers_on_the_target = list(on.brokers)
@@ -66,7 +66,7 @@ class RestartCutover(Cutover):
     # Backward ---------------------------------------------------------------------------------------------------------
 
     async def roll_back(self) -> None:
-        """Start brokers on the source again; what the target gained is copied back first."""
+        """Copy back what the target gained, then start brokers on the source again."""
         if self.state.stage >= CutoverStage.DIRECTED:
             self.state.stays = self.state.stays or not await self._bring_back()
             if self.state.stays:
@@ -77,7 +77,7 @@ class RestartCutover(Cutover):
         elif self.state.stopped is not None:
             # A broker may have started on the target by mistake.
             await self._lift_source_ids()  # mutant: bookie-cluster/ids-of-the-source-are-not-lifted
-        # Never again: brokers may run from here on, and some of them would continue with ids that they remember.
+        # Not after this point: brokers may run from here on, and some would continue with ids that they remember.
         self.state.stopped = None
         if self.state.stage >= CutoverStage.BROKERS_STOPPED:
             on = await self._start_brokers(BACK)
@@ -134,12 +134,12 @@ class RestartCutover(Cutover):
         board.wait_for(WaitKind.BOOKIES, why, action=action, until=until, ends_on=_PROCEED)
 
     async def _bring_back(self) -> bool:
-        """Copy back what the target gained, and stop brokers in between; false where the operator gives that up."""
+        """Copy back what the target gained, and stop brokers in between; return false if the operator gives that up."""
         state, figures = self.state, self.state.figures
         if not await self._may_go_back():
             return False
         if state.stage >= CutoverStage.PROMOTED and not state.without_target:
-            # While brokers serve, so that they are away for what came last only; which is looked at again then.
+            # While brokers serve, so that they are stopped only for the last copy, which scans again.
             built = await self._unless_given_up(self._build_back())
             if built is not None:
                 # At once: a retry of the rollback, in any run, finds these equal.
@@ -193,7 +193,7 @@ class RestartCutover(Cutover):
         require_safe(check, self.input.source)  # mutant: bookie-cluster/low-ids-are-accepted-in-the-rollback
 
     async def tidy_target(self, stage: CutoverStage) -> None:
-        """Leave all as it is: bookies refuse an id for days that was deleted, and a new start needs these ids."""
+        """Leave all ledgers: bookies refuse deleted ids for days, and a new start needs these ids."""
         if stage >= CutoverStage.COPIES:
             self.migration.board.note(
                 f"the ledgers in {self.input.target.name} were left as they are; a new start of this switch uses them, "
@@ -203,7 +203,7 @@ class RestartCutover(Cutover):
     # Both directions --------------------------------------------------------------------------------------------------
 
     async def _stop_brokers(self, direction: Direction) -> BrokersStopped:
-        """Wait until nothing is left of any broker."""
+        """Wait until no broker is left: no registration, session or open port."""
 
         async def stop(proof: Proof) -> BrokersStopped:
             call = Call("Stop brokers, wait until nothing is left of them")
@@ -230,7 +230,7 @@ class RestartCutover(Cutover):
         )
 
     def _given_up_since(self, *, without: bool) -> Callable[[], bool]:
-        """Return a check: the operator has given up the rollback, or the target since `without_target` was this."""
+        """Return a check: has the operator given up the rollback, or the target since `without_target` was read?"""
         state, verbs = self.state, self.migration.verbs
         return lambda: verbs.proceed_wanted or state.without_target != without
 
@@ -242,11 +242,11 @@ class RestartCutover(Cutover):
         effect: str,
         proceed_not_before: datetime | None = None,
     ) -> ResultT | None:
-        """Run a step until it ends, or until the operator's word cancels it; None then.
+        """Run a step until it ends; return None if the operator gives up before that.
 
         Args:
-            step: what runs.
-            given_up: whether the verb was sent.
+            step: the step to run.
+            given_up: returns whether the operator has given up.
             effect: what `proceed` does during the step.
             proceed_not_before: see `VerbState.close_gate`.
         """

@@ -109,8 +109,8 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
         self.state.resumed, self.state.flipped = registration.committed, registration.flipped
         if registration.flipped:
             self.board.note(
-                "an earlier run was ended from outside in CLEANUP; this one continues there, and deletes what "
-                "`cleanup_at_window_end` says"
+                "a previous run was terminated in CLEANUP; resuming from there, with the deletion that "
+                "`cleanup_at_window_end` orders"
             )
         elif registration.committed:
             self.board.note("a previous run was terminated after its commit; resuming from there")
@@ -127,14 +127,13 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
     # The rollback (PIP-477, "Phase 7: ROLLBACK") ----------------------------------------------------------------------
 
     async def _roll_back(self, cause: str) -> str:
-        """Put brokers back on the source; says where the operator lets them stay on the target after all."""
+        """Roll back to the source; return a reason if the operator leaves brokers on the target after all."""
         state = self.state
         if state.flipped:
             return f"a rollback is not possible: an earlier run has made {self.input.target.name} ACTIVE"
         if state.rolled_back_from is None:
             if state.resumed and state.stage is CutoverStage.NOTHING:
-                # Brokers are on the target, and this run has changed nothing: leading them back is for the operator to
-                # say.
+                # Brokers are on the target, and this run has changed nothing: only the operator may order a rollback.
                 if not self.verbs.rollback_wanted:
                     self.board.note(
                         "nothing was touched; start the switch again, and it continues, or can be rolled back"
@@ -151,7 +150,7 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
         try:
             await self.cutover.tidy_target(state.rolled_back_from)
         except FAILURES:
-            # Brokers are on the source again; a claim that stays would keep the next migration out.
+            # Brokers are on the source again; a claim that stays would block the next migration.
             await self._release()
             raise
         await self._release()
@@ -237,7 +236,7 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
             self.board.note(f"{remaining:,} ledgers of {cluster} that could be deleted are still there")
 
     async def _release(self) -> None:
-        """Take our own nodes out of the registry; if that fails, the next start of this switch takes them over."""
+        """Remove our own nodes from the registry; if that fails, the next start of this switch takes them over."""
         untouched = self.state.stage is CutoverStage.NOTHING
         await self.activities.try_run(
             registry.release,

@@ -113,7 +113,7 @@ async def test_a_remainder_that_does_not_shrink_is_reported(stage: Harness) -> N
     """If producers are as fast as the copy, the switch continues and reports how much remains for the pause."""
     run = await stage.start(Script(build=MUCH), rollback_window="PT0S")
     report = await run.report()
-    assert any("what is left to copy without brokers gets no less: 900" in note for note in report.notes)
+    assert any("what is left to copy without brokers does not shrink: 900" in note for note in report.notes)
     assert report.figures["left_bytes"] == MUCH.left_bytes
 
 

@@ -105,7 +105,7 @@ async def test_resumed_in_the_cleanup(stage: Harness) -> None:
     assert report.outcome is Outcome.DONE
     assert phases(report) == ["REGISTER", "CLEANUP"]
     assert run.script.steps == ["register", "flip_statuses", "list_targets", "delete_ledgers", "release"]
-    assert any("an earlier run was ended from outside in CLEANUP" in note for note in report.notes)
+    assert any("a previous run was terminated in CLEANUP" in note for note in report.notes)
 
 
 async def test_restart(stage: Harness) -> None:
