@@ -1,4 +1,4 @@
-"""The auto-scale policy of one scalable topic: set and read back, or held for a time (PIP-483)."""
+"""The auto-scale policy of one scalable topic: set and read back, or overridden temporarily (PIP-483)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from models.lifecycle.claim import Changed
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.claims import OperatedTopic
 
-_STILL = AutoScale(enabled=False)
+_DISABLED = AutoScale(enabled=False)
 _FIELD = "autoScalePolicy"
 _KNOWN = {to_camel(name) for name in AutoScale.model_fields}
 
@@ -31,8 +31,8 @@ def stored_policy(wanted: AutoScale, now: AutoScalePolicy | None) -> AutoScalePo
     """Return the policy that is stored for a wanted one.
 
     Args:
-        wanted: as an operator wrote it; what it leaves out is left to the namespace and the brokers.
-        now: what the topic has; fields of it that an operator cannot write here stay.
+        wanted: the input of the operator; missing fields follow the namespace and the brokers.
+        now: the current policy; fields that the input cannot express stay.
     """
     unknown = {name: value for name, value in now.body().items() if name not in _KNOWN} if now else {}
     fields = {to_camel(name): value for name, value in wanted.model_dump(exclude_none=True).items()}
@@ -53,19 +53,20 @@ def set_or_fall_back(
         change: makes the change.
         topic: the scalable one.
         wanted: its policy.
-        fence: raises where somebody else is in charge.
+        fence: raises if another attempt is in charge.
 
     Returns:
-        why it is another, in words; empty where it is set.
+        Why the topic has another policy; empty if it is set.
     """
     try:
         set_auto_scale(admin, change, topic, wanted, fence)
     except AdminNotFound:
-        return f"topic://{topic.local_path} is gone: somebody has deleted it, and it gets no auto-scale policy"
+        return f"topic://{topic.local_path} was deleted, and gets no auto-scale policy"
     except AdminPreconditionFailed as error:
         why = f"brokers refuse the auto-scale policy of topic://{topic.local_path}: {error.reason}"
         try:
-            set_auto_scale(admin, change, topic, _STILL, fence)  # mutant: scalable-topic/a-refused-policy-leaves-none
+            # mutant: scalable-topic/a-refused-policy-leaves-none
+            set_auto_scale(admin, change, topic, _DISABLED, fence)
         except AdminPreconditionFailed:
             return f"{why}; it has none"
         return f'{why}; it has {{"enabled": false}} instead, so brokers neither split nor merge its segments'
@@ -79,18 +80,18 @@ def set_auto_scale(
     wanted: AutoScale,
     fence: Callable[[], object],
 ) -> None:
-    """Set the policy of a topic where it is another; what the input leaves out is left to the namespace.
+    """Set the policy of a topic if it differs; fields that the input omits follow the namespace.
 
     Args:
         admin: of the cluster.
         change: makes the change.
         topic: the scalable one.
         wanted: its policy.
-        fence: raises where somebody else is in charge.
+        fence: raises if another attempt is in charge.
 
     Raises:
         AdminPreconditionFailed: its values contradict those of the namespace.
-        StoreContention: somebody else sets another one at the same time.
+        StoreContention: another client sets another policy at the same time.
     """
     now = admin.scalable_topics.auto_scale_policy(topic)
     policy = stored_policy(wanted, now)
@@ -102,61 +103,62 @@ def set_auto_scale(
         change=lambda admin: admin.scalable_topics.set_auto_scale_policy(topic, policy),
     )
     if (after := admin.scalable_topics.auto_scale_policy(topic)) != policy:
-        told = after.body() if after else "none"
-        raise StoreContention(f"the auto-scale policy of {topic} is {told} right after it was set to {policy.body()}")
+        current = after.body() if after else "none"
+        raise StoreContention(
+            f"the auto-scale policy of {topic} is {current} right after it was set to {policy.body()}"
+        )
 
 
 def hold_auto_scale(store: CasStore, guard: RecordGuard[OperatedTopic], topic: TopicName) -> None:
-    """Have brokers leave the segments alone while they are changed; the policy of before is noted first.
+    """Disable auto-scaling of a topic while its segments are changed; record the previous policy first.
 
-    Harmless when done twice. Brokers split and merge on their own, and two changes at once leave segments without a
-    topic after them (5.0.1). The policy changes where brokers keep it, by compare-and-set: a request that a worker
-    sends late would leave the topic frozen for good. A split or merge that a broker has started already comes to its
-    end.
+    Idempotent. Brokers split and merge on their own, and two concurrent changes leave segments without a topic (5.0.1).
+    The policy is changed in the metadata store, by compare-and-set: a late request of a worker would disable
+    auto-scaling permanently. A split or merge that a broker has already started is completed.
     """
-    if _is_frozen(_stored(read_record(store, topic.scalable_path) or {})):
+    if _is_disabled(_stored(read_record(store, topic.scalable_path) or {})):
         return
 
-    def frozen(record: Record) -> Record:
-        if _is_frozen(now := _stored(record)):
+    def disable(record: Record) -> Record:
+        if _is_disabled(now := _stored(record)):
             return record
         ours = {**(now or {}), "enabled": False}
         guard.note(auto_scale=Changed(before=now, ours=ours))
         return with_value(record, (_FIELD,), ours)
 
-    change_record(store, topic.scalable_path, guard.require, frozen)
+    change_record(store, topic.scalable_path, guard.require, disable)
 
 
 def restore_auto_scale(store: CasStore, guard: RecordGuard[OperatedTopic], topic: TopicName) -> Iterator[str]:
-    """Put the policy back, and forget it; says in words what somebody else has set meanwhile, and stays."""
+    """Restore the policy, and delete its record; yield a note if another client has set a policy, which stays."""
     noted = guard.require().auto_scale
     if noted is None:
         return
-    kept = ""
+    note = ""
 
-    def thawed(record: Record) -> Record:
-        nonlocal kept
-        now, kept = _stored(record), ""
+    def restore(record: Record) -> Record:
+        nonlocal note
+        now, note = _stored(record), ""
         if now == noted.ours:
             return with_value(record, (_FIELD,), noted.before)
         if now != noted.before:
-            kept = f"the auto-scale policy of {topic}, {now or 'none'}, was set by somebody else, and stays"
+            note = f"the auto-scale policy of {topic}, {now or 'none'}, was set by another client, and stays"
         return record
 
-    # Where the topic is gone, so is its policy.
+    # If the topic is gone, so is its policy.
     if read_scalable(store, topic).state is RecordState.GOOD:
         with suppress(StoreNotFound):
-            change_record(store, topic.scalable_path, guard.require, thawed)
+            change_record(store, topic.scalable_path, guard.require, restore)
     guard.note(auto_scale=None)
-    if kept:
-        yield kept
+    if note:
+        yield note
 
 
-def _is_frozen(policy: Record | None) -> bool:
+def _is_disabled(policy: Record | None) -> bool:
     return policy is not None and policy.get("enabled") is False
 
 
 def _stored(record: Record) -> Record | None:
-    """Return the policy without what is not set, which brokers may write as null."""
-    found = record.get(_FIELD)
-    return None if found is None else {name: value for name, value in found.items() if value is not None}
+    """Return the policy without unset fields, which brokers may write as null."""
+    policy = record.get(_FIELD)
+    return None if policy is None else {name: value for name, value in policy.items() if value is not None}

@@ -1,7 +1,7 @@
-"""CLEANUP: delete the regular topics that scalable ones have left behind (PIP-475 leaves them to people).
+"""CLEANUP: delete the regular topics that remain after the flip (PIP-475 leaves that to operators).
 
-Brokers that may, which is from now on, drop a consumed parent, and delete its regular topic, or each partition of it;
-what they do not delete, such as the record of a partitioned topic, stays (5.0.1).
+From now on brokers may drop a consumed parent from the layout, and delete its regular topic or each partition of it.
+They do not delete everything: the record of a partitioned topic stays, for example (5.0.1).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from activities.lifecycle.step import step
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.checks.policies import own_retention
-from activities.scalable_topic.cluster import TopicRefused, own_topics, patiently, release_cluster
+from activities.scalable_topic.cluster import TopicRefused, own_topics, release_cluster, retry_for_topic
 from activities.scalable_topic.context import ClusterTask, NamespaceTask, TopicTask
 from activities.scalable_topic.regular_topic import GRACE, census, is_terminated, regular_parts
 from clients.cas.store import CasReader, CasStore
@@ -32,36 +32,36 @@ from models.scalable_topic.results import CleanedUp
 from models.segments.layout import SegmentLayout
 
 DROP_LIMIT = 150.0
-"""Seconds in which brokers drop what is consumed: they look every 60 s, from the moment when they lead a topic."""
-_LOOK_EVERY = 2.0
+"""Seconds within which brokers drop what is consumed: the leader of a topic checks every 60 s."""
+_POLL_INTERVAL = 2.0
 
 
 @step(TopicTask)
 def clean_up(task: TopicTask) -> CleanedUp:
-    """CLEANUP: delete the regular topic, where nobody needs it any more, and forget it."""
+    """Delete the regular topic unless it is still needed, and its record (CLEANUP)."""
     return _end_topics(task, delete=True)
 
 
 @step(TopicTask)
 def forget(task: TopicTask) -> CleanedUp:
-    """Forget the topic without a cleanup."""
+    """Delete the record of the topic, without a cleanup."""
     return _end_topics(task, delete=False)
 
 
 @step(NamespaceTask)
 def clean_up_all(task: NamespaceTask) -> CleanedUp:
-    """CLEANUP: delete regular topics that nobody needs any more, and forget all topics."""
+    """Delete the regular topics that are not needed any more, and the records of all topics (CLEANUP)."""
     return _end_topics(task, delete=True)
 
 
 @step(NamespaceTask)
 def forget_all(task: NamespaceTask) -> CleanedUp:
-    """Forget all topics without a cleanup."""
+    """Delete the records of all topics, without a cleanup."""
     return _end_topics(task, delete=False)
 
 
 def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
-    """Return why a regular topic must stay; empty where nobody needs it any more.
+    """Return why a regular topic must stay; empty if it is not needed any more.
 
     Args:
         topic: as it is.
@@ -70,14 +70,16 @@ def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
     if layout is None:
         return "there is no scalable topic of this name any more"
     there = {segment.legacy_topic_name for segment in layout.segments.values()}
-    if named := [part for part in regular_parts(topic) if str(part) in there]:
+    if named := [partition for partition in regular_parts(topic) if str(partition) in there]:
         return f"the layout still names {some(named)}: its messages are not consumed, or kept by the retention"
     if topic.unloadable:
-        return f"no broker can load {some([part.name for part in topic.unloadable])}"
-    if left := [f"{one.name} ({one.backlog})" for one in topic.durable if one.backlog]:
-        return f"subscriptions have messages there: {some(left)}"
-    if (found := census(topic)).legacy or found.managed:
-        return f"{found.legacy + found.managed} clients are connected to it"
+        return f"no broker can load {some([partition.name for partition in topic.unloadable])}"
+    if backlogs := [
+        f"{subscription.name} ({subscription.backlog})" for subscription in topic.durable if subscription.backlog
+    ]:
+        return f"subscriptions have messages there: {some(backlogs)}"
+    if (clients := census(topic)).legacy or clients.managed:
+        return f"{clients.legacy + clients.managed} clients are connected to it"
     return ""
 
 
@@ -85,7 +87,7 @@ def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
 
 
 def _end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
-    """Forget all topics of this migration, and delete what regular ones nobody needs any more if that is asked.
+    """Delete the records of all topics of this migration and, if requested, the regular topics that are not needed.
 
     Waits while a migration of other topics of the cluster runs.
     """
@@ -101,7 +103,7 @@ def _end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
             # What brokers fail for is reported by the cleanup of that topic.
             with suppress(TopicRefused):
                 guard = task.topic_guard(store, name)
-                if patiently(task, f"let go of {name}", partial(_released, task, guard, name)):
+                if retry_for_topic(task, f"allow the deletion of {name}", partial(_released, task, guard, name)):
                     released.append(name)
         _await_dropped(task, store, released)
         for number, name in enumerate(names if delete else ()):
@@ -114,13 +116,15 @@ def _end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
         for guard in guards.values():
             guard.release()
     release_cluster(task)
-    kept = [FailedItem(path=str(name), reason=one.kept) for name, one in cleaned.items() if one.kept]
-    deleted = sum(1 for one in cleaned.values() if one.deleted)
-    return CleanedUp(deleted=deleted, kept=tuple(kept[:NAMED]), kept_count=len(kept))
+    remaining = [
+        FailedItem(path=str(name), reason=record.kept_reason) for name, record in cleaned.items() if record.kept_reason
+    ]
+    deleted = sum(1 for record in cleaned.values() if record.deleted)
+    return CleanedUp(deleted=deleted, remaining=tuple(remaining[:NAMED]), remaining_count=len(remaining))
 
 
 def _released(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> bool:
-    """Let brokers delete a regular topic, and return whether they may."""
+    """Allow brokers to delete a regular topic; return whether they may."""
     if own_retention(task.admin, name):  # mutant: scalable-topic/own-retention-is-deleted
         return False
     _release_regular(task, guard, name)
@@ -128,24 +132,24 @@ def _released(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], n
 
 
 def _clean(task: ClusterTask[ClusterInput], store: CasStore, guard: RecordGuard[TopicClaim], name: TopicName) -> None:
-    """Delete one regular topic, or note why it stays."""
+    """Delete one regular topic, or record why it stays."""
     try:
         # mutant: scalable-topic/one-topic-stops-a-cleanup
-        why = patiently(task, f"delete {name}", lambda: _delete(task, store, name))
+        why = retry_for_topic(task, f"delete {name}", lambda: _delete(task, store, name))
     except TopicRefused as error:
         why = str(error)
-    # One that was kept until now, and is gone, was deleted by brokers as soon as they might.
+    # Brokers deleted a topic that was kept until now and is gone, as soon as they were allowed to.
     gone = why is None and guard.take().held
     # mutant: scalable-topic/a-cleanup-forgets-what-it-did
-    guard.note(cleaned=True, deleted=gone or why == "", kept=why or "")
+    guard.note(cleaned=True, deleted=gone or why == "", kept_reason=why or "")
 
 
 def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str | None:
-    """Delete one regular topic; why it stays, where it does; None where it was gone before."""
+    """Delete one regular topic; return why it stays, empty if it is deleted; None if it was gone before."""
     record = read_scalable(store, name)
     # mutant: scalable-topic/brokers-are-asked-for-what-they-cannot-read
     if record.state in (RecordState.EMPTY, RecordState.BROKEN):
-        # Brokers fail over all that concerns such a topic.
+        # Every request for such a topic fails in the broker.
         return f"its record in the metadata store is {record.state}, and no broker can read it"
     if (topic := task.find_topic(name)) is None:
         return None
@@ -156,13 +160,13 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
         return why
     try:
         task.cluster.change_or_never(
-            # On the connection of the change: somebody may have made another topic of this name since, or come to it.
+            # On the connection of the change: a client may have created another topic of this name, or connected to it.
             connect=lambda admin: _require_done(admin, topic),
             fence=task.topic_guard(store, name).require,
             change=lambda admin: _delete_all(admin, topic),
         )
     except (AdminConflict, _InUse) as error:
-        gone = [part for part in regular_parts(topic) if not _is_there(task.admin, part)]
+        gone = [partition for partition in regular_parts(topic) if not _is_there(task.admin, partition)]
         return f"{error}{f'; {some(gone)} were deleted before that' if gone else ''}"
     if task.find_topic(name) is not None:
         raise StoreConflict(f"{name} is there after a broker said that it was deleted", server=task.input.admin_urls[0])
@@ -170,7 +174,7 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
 
 
 def _also_kept(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str:
-    """Return what else keeps a regular topic that was kept for the grace window, and was not released."""
+    """Return what else keeps a regular topic that was kept for the grace window and was not released since."""
     record = task.topic_guard(store, name).read()
     if record is None or not record.held:
         return ""
@@ -178,26 +182,26 @@ def _also_kept(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName
 
 
 class _InUse(Exception):
-    """Somebody has made another topic of the same name, or uses this one."""
+    """Another topic of the same name was created, or clients use this one."""
 
 
 def _require_done(admin: PulsarAdmin, topic: TopicInventory) -> None:
-    if open_ := [part for part in regular_parts(topic) if not is_terminated(admin, part)]:
+    if open_ := [partition for partition in regular_parts(topic) if not is_terminated(admin, partition)]:
         raise _InUse(f"{some(open_)} take messages: these are other topics")
-    for part in regular_parts(topic):
+    for partition in regular_parts(topic):
         try:
-            subscriptions = admin.topics.stats(part).subscriptions
+            subscriptions = admin.topics.stats(partition).subscriptions
         except AdminNotFound:
             # Brokers have deleted it, since every subscription has consumed it.
             continue
-        left = {name: one.msg_backlog for name, one in subscriptions.items()}
-        if waiting := [f"{name} ({backlog})" for name, backlog in left.items() if backlog]:
-            raise _InUse(f"subscriptions have messages in {part}: {some(waiting)}")
+        backlogs = {name: subscription.msg_backlog for name, subscription in subscriptions.items()}
+        if waiting := [f"{name} ({backlog})" for name, backlog in backlogs.items() if backlog]:
+            raise _InUse(f"subscriptions have messages in {partition}: {some(waiting)}")
 
 
-def _is_there(admin: PulsarAdmin, part: TopicName) -> bool:
+def _is_there(admin: PulsarAdmin, partition: TopicName) -> bool:
     try:
-        admin.topics.internal_stats(part)
+        admin.topics.internal_stats(partition)
     except AdminNotFound:
         return False
     return True
@@ -211,7 +215,7 @@ def _delete_all(admin: PulsarAdmin, topic: TopicInventory) -> None:
 
 
 def _release_regular(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> None:
-    """Let brokers delete a regular topic once it is consumed; harmless when done twice. See `keep_for_grace`.
+    """Allow brokers to delete a regular topic once it is consumed; idempotent. See `keep_for_grace`.
 
     Raises:
         AdminError: a broker refuses.
@@ -219,16 +223,16 @@ def _release_regular(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicCl
     if (topic := task.find_topic(name)) is None:
         return
 
-    def release(part: TopicName) -> None:
+    def release(partition: TopicName) -> None:
         # A late request would end the window of another topic of this name.
         with suppress(AdminNotFound):
             task.cluster.change_or_never(
-                connect=lambda admin: admin.topics.internal_stats(part),
+                connect=lambda admin: admin.topics.internal_stats(partition),
                 fence=guard.require,
-                change=lambda admin: admin.subscriptions.delete(part, GRACE, force=True),
+                change=lambda admin: admin.subscriptions.delete(partition, GRACE, force=True),
             )
 
-    task.each([part.name for part in topic.parts], release)
+    task.each([partition.name for partition in topic.parts], release)
 
 
 def _await_dropped(task: ClusterTask[ClusterInput], store: CasReader, names: Iterable[TopicName]) -> None:
@@ -238,7 +242,7 @@ def _await_dropped(task: ClusterTask[ClusterInput], store: CasReader, names: Ite
         # What brokers fail for is reported by the cleanup of that topic.
         with suppress(AdminServerError):
             topic = task.find_topic(name)
-            if topic and not any(one.backlog for one in topic.durable):
+            if topic and not any(subscription.backlog for subscription in topic.durable):
                 _require_leader(task, store, name)
                 waiting[name] = {*map(str, regular_parts(topic))}
     end = time.monotonic() + DROP_LIMIT
@@ -246,7 +250,7 @@ def _await_dropped(task: ClusterTask[ClusterInput], store: CasReader, names: Ite
         while waiting := {name: parts for name, parts in waiting.items() if _named(store, name) & parts}:
             if time.monotonic() > end:
                 return
-            task.context.pause(_LOOK_EVERY)
+            task.context.pause(_POLL_INTERVAL)
 
 
 def _named(store: CasReader, name: TopicName) -> set[str | None]:
@@ -256,7 +260,7 @@ def _named(store: CasReader, name: TopicName) -> set[str | None]:
 
 
 def _require_leader(task: ClusterTask[ClusterInput], store: CasReader, name: TopicName) -> None:
-    """See that a broker leads a scalable topic: no other one drops parents of it."""
+    """Ensure that a broker leads a scalable topic, because only the leader drops its parents."""
     if controller_of(store, name):
         return
     recorded = recorded_subscriptions(store, name)

@@ -1,4 +1,4 @@
-"""What a migration to scalable topics takes of a cluster, and gives back: claims, records, policies that are held."""
+"""Claims, records and overridden policies that a migration to scalable topics holds in a cluster, and releases."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ ResultT = TypeVar("ResultT")
 
 _TRIES = 6
 PAUSE = 5.0
-"""Seconds between them: half a minute in all, in which brokers that restart are back."""
+"""Seconds between tries; in half a minute, a broker that restarts is available again."""
 
 
 Guard = NamespaceGuard[GuardedNamespace]
 
 
-def _kept(_now: Retention | None) -> Retention:
+def _keep_indefinitely(_now: Retention | None) -> Retention:
     return Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
 
 
-def _still(now: AutoScalePolicy | None) -> AutoScalePolicy:
+def _disabled(now: AutoScalePolicy | None) -> AutoScalePolicy:
     return (now or AutoScalePolicy()).model_copy(update={"enabled": False})
 
 
-RETENTION = OverriddenPolicy("retention", "retention", Retention, ("retention_policies",), _kept)
-"""How long consumed messages are kept: indefinitely, so that no segment is taken for consumed."""
+RETENTION = OverriddenPolicy("retention", "retention", Retention, ("retention_policies",), _keep_indefinitely)
+"""Consumed messages are kept indefinitely, so that brokers count no segment as consumed."""
 
 AUTO_SCALE = OverriddenPolicy(
-    "auto_scale", "auto-scale policy", AutoScalePolicy, ("scalableTopicAutoScalePolicy",), _still
+    "auto_scale", "auto-scale policy", AutoScalePolicy, ("scalableTopicAutoScalePolicy",), _disabled
 )
-"""When brokers split and merge segments on their own: not now."""
+"""Brokers neither split nor merge segments on their own."""
 
 _HELD: tuple[OverriddenPolicy[Any], ...] = (RETENTION, AUTO_SCALE)
 
 
 def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released:
-    """Take the claim on the cluster, bring to its end what an earlier run left, and hold the policies of namespaces.
+    """Take the claim on the cluster, complete what earlier runs left, and override the policies of namespaces.
 
     Waits while a migration of other topics of the cluster runs.
 
@@ -74,18 +74,18 @@ def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released
     """
     with task.cluster.store() as store:
         task.take_cluster(store)
-        told = [*_finish(task, store), *_finish_operations(task, store, own=False)]
+        notes = [*_finish(task, store), *_finish_operations(task, store, own=False)]
         for namespace in namespaces:
             guard = task.namespace_guard(store, namespace)
             guard.take()
             _hold_policies(guard, task.context, task.cluster.brokers)
-    return Released(kept=tuple(told))
+    return Released(notes=tuple(notes))
 
 
 def recover(task: ClusterTask[ClusterInput]) -> Released:
-    """Bring to its end what a run has left that was terminated, or is lost; harmless where none was.
+    """Complete what a terminated or lost run left, if there is any.
 
-    A cluster that another migration holds is left alone.
+    A cluster that another migration holds is not changed.
     """
     with task.cluster.store() as store:
         if not task.is_orphaned(store):
@@ -95,35 +95,35 @@ def recover(task: ClusterTask[ClusterInput]) -> Released:
 
 
 def release_cluster(task: ClusterTask[ClusterInput]) -> Released:
-    """Put policies back, forget topics that nobody cleans up, and give up the claim; harmless where that was done."""
+    """Restore policies, delete records of topics that no cleanup follows, and release the claim; idempotent."""
     with task.cluster.store() as store:
         if not holds_cluster(task, store):
             return Released()
         keeper = task.keeper(store)
         keeper.renew()
-        told = [*_finish(task, store), *_finish_operations(task, store, own=True)]
+        notes = [*_finish(task, store), *_finish_operations(task, store, own=True)]
         if not cleans_up(task.input):
             # Before the claim goes: then others may hold it for as long as their clients take.
             forget_topics(task, store)
         keeper.release()
-        return Released(kept=tuple(told))
+        return Released(notes=tuple(notes))
 
 
 def holds_cluster(task: ClusterTask[ClusterInput], store: CasStore) -> bool:
-    """Return whether this run holds the cluster: it may never have taken it, or given it up already."""
-    found = task.keeper(store).read()
-    return found is not None and found.claim.is_of(task.attempt)
+    """Return whether this run holds the cluster: it may never have claimed it, or have released it already."""
+    claimed = task.keeper(store).read()
+    return claimed is not None and claimed.claim.is_of(task.attempt)
 
 
 def own_topics(task: ClusterTask[ClusterInput], store: CasStore) -> list[TopicName]:
-    """Return topics that this migration has made scalable, and has not forgotten."""
+    """Return the topics that this migration has made scalable and still has a record of."""
     records = ((name, task.topic_guard(store, name).read()) for name in recorded_topics(store))
     mine = task.attempt.workflow_id
-    return [name for name, one in records if one and one.stage is Stage.FLIPPED and one.workflow_id == mine]
+    return [name for name, record in records if record and record.stage is Stage.FLIPPED and record.workflow_id == mine]
 
 
 def forget_topics(task: ClusterTask[ClusterInput], store: CasStore) -> None:
-    """Remove their records."""
+    """Delete the records of the topics of this migration."""
     for name in own_topics(task, store):
         guard = task.topic_guard(store, name)
         guard.take()
@@ -131,15 +131,15 @@ def forget_topics(task: ClusterTask[ClusterInput], store: CasStore) -> None:
 
 
 def require_held(guard: Guard) -> None:
-    """Right before a topic becomes scalable: the policies still stand.
+    """Require that the policies are still overridden, right before a topic becomes scalable.
 
     Raises:
-        StoreConflict: somebody has changed one.
+        StoreConflict: another client has changed one.
     """
     for policy in _HELD:
         if not is_overridden(guard, policy):
             raise StoreConflict(
-                f"the {policy.name} of {guard.namespace} is not what the migration has set: somebody has changed it, "
+                f"the {policy.name} of {guard.namespace} is not what the migration has set: another client changed it, "
                 "and brokers may drop messages that are not consumed"
             )
 
@@ -151,16 +151,16 @@ def recorded_topics(store: CasReader) -> Iterator[TopicName]:
 
 
 def _finish(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
-    """Bring topics to their end that a run left amid their flip, and put policies back; says in words what was done."""
+    """Complete topics that a run left during their flip, and restore policies; yield descriptions of the results."""
     half: set[str] = set()
-    # Topics first: while one of them is scalable half-finished, its namespace must stay as it is.
+    # Topics first: while a flip is half-finished, the policies of its namespace must stay overridden.
     yield from _finish_topics(task, store, half)  # mutant: scalable-topic/lost-topics-stay-half-finished
-    yield from _put_back(task, store, half)
+    yield from _restore_namespaces(task, store, half)
 
 
 def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[str]) -> Iterator[str]:
-    """Yield the former; adds to `half` the namespaces of topics that could not be completed."""
-    left: dict[TopicName, TopicClaim] = {}
+    """Complete the topics; add to `half` the namespaces of topics that could not be completed."""
+    begun: dict[TopicName, TopicClaim] = {}
     for name in recorded_topics(store):
         guard = task.topic_guard(store, name)
         if (record := guard.read()) is None or not _is_unfinished(task, store, record):
@@ -168,18 +168,18 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[s
         task.take_over(record)
         guard.take()
         if record.begun:
-            left[name] = record
+            begun[name] = record
         else:
             guard.release()
-    unfinished = {name: record for name, record in left.items() if record.stage is not Stage.FLIPPED}
+    unfinished = {name: record for name, record in begun.items() if record.stage is not Stage.FLIPPED}
     stopped = [name for name, record in unfinished.items() if _stopped(task, store, name, record)]
     asked = {broker for record in unfinished.values() for broker in record.asked}
     answered = task.answering() if asked else set[str]()
     if stopped or asked & answered:
         task.cluster.await_late_requests()
-    for name, record in left.items():
+    for name, record in begun.items():
         try:
-            yield from patiently(
+            yield from retry_for_topic(
                 task,
                 f"complete {name}",
                 lambda name=name, record=record: [*_finish_topic(task, store, name, record, answered)],
@@ -194,48 +194,52 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[s
 
 
 def _stopped(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim) -> bool:
-    """Keep brokers from making a topic scalable that is not; whether requests of workers may still arrive."""
+    """Keep brokers from making a regular topic scalable; return whether requests of workers may still arrive."""
     if record.stage is Stage.CLAIMED:
         # It was stopped before.
         return False
     conversion = conversion_of(task, store, task.topic_guard(store, name), name, record)
-    # What brokers refuse is tried, and reported, with what follows.
+    # The next step tries again what brokers refuse here, and reports it.
     with suppress(TopicRefused):
-        return patiently(task, f"leave {name} regular", lambda: conversion.withdrawal.stop(name, record.partitions))
+        return retry_for_topic(
+            task, f"leave {name} regular", lambda: conversion.withdrawal.stop(name, record.partitions)
+        )
     return True
 
 
 def _is_unfinished(task: ClusterTask[ClusterInput], store: CasStore, record: TopicClaim) -> bool:
-    """Whether a topic must be brought to its end; one that is scalable as a whole is its run's while that continues."""
+    """Return whether a topic must be completed or released; a finished flip belongs to its run while that runs."""
     if record.stage is not Stage.FLIPPED:
         return True
     return not record.is_of(task.attempt) and not task.is_running(record, store)
 
 
-def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], ResultT]) -> ResultT:
-    """Do something about one of many topics, which must not keep all others from theirs.
+def retry_for_topic(task: ClusterTask[ClusterInput], what: str, work: Callable[[], ResultT]) -> ResultT:
+    """Call a function for one of many topics, and retry it while brokers fail.
+
+    A topic for which brokers keep failing must not stop the others.
 
     Args:
         task: an attempt of the migration.
-        what: brokers must do, for the message.
-        work: does it; tried some times while brokers refuse.
+        what: what brokers are asked to do, for the message.
+        work: the function.
 
     Raises:
-        TopicRefused: they continue refusing, or one holds the lock of the topic.
-        AdminUnreachable: none of them can be reached, which concerns all topics.
+        TopicRefused: brokers still refuse, or one of them holds the lock of the topic.
+        AdminUnreachable: no broker can be reached, which concerns all topics.
     """
-    for left in reversed(range(_TRIES)):
+    for remaining_tries in reversed(range(_TRIES)):
         try:
             return work()
         except StoreContention as error:
-            # It was waited for.
+            # The function has waited for the lock.
             raise TopicRefused(str(error)) from error  # mutant: scalable-topic/a-lock-of-one-topic-stops-all
         except AdminError as error:
-            # One that answers 5xx may do so for good: brokers cannot even name the partitions of some topics.
+            # A broker may answer 5xx permanently: for some topics it cannot even name the partitions.
             # mutant: scalable-topic/a-topic-that-brokers-fail-for-blocks-all
             if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):
                 raise
-            if not left:
+            if not remaining_tries:
                 raise TopicRefused(str(error)) from error
             with task.context.waiting(WaitKind.STORE, f"brokers to {what}: {error}"):
                 task.context.pause(PAUSE)
@@ -243,24 +247,24 @@ def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], Res
 
 
 def keep_for_grace(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> tuple[str, ...]:
-    """Keep a regular topic until the grace window ends; in words if that cannot be done, which holds nobody up."""
+    """Keep a regular topic until the grace window ends; return a warning if that fails, which stops nothing."""
     try:
-        patiently(task, f"keep {name} for the grace window", lambda: _keep_regular(task, guard, name))
+        retry_for_topic(task, f"keep {name} for the grace window", lambda: _keep_regular(task, guard, name))
     except TopicRefused as error:
         return (f"brokers may delete {name} before the grace window ends: {error}",)
     return ()
 
 
 def _keep_regular(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> None:
-    """Have brokers keep a regular topic with its messages; harmless when done twice.
+    """Create the subscription that keeps a regular topic with its messages; idempotent.
 
     Brokers that lead a scalable topic check once a minute for regular parents that every subscription has consumed, and
     whose retention has ended; they drop these from the layout, and delete the regular topic (5.0.1). A subscription
-    that nobody consumes keeps them from it, and costs no more than the regular topic itself; a retention that is held
-    longer would keep what the whole namespace consumes. Only the cleanup deletes it: where an operator keeps the
-    regular topic, or a run is terminated, it stays.
+    without consumers prevents that, and costs no more than the regular topic itself. Overriding the retention for
+    longer would keep the messages of the whole namespace. Only the cleanup deletes the subscription: it stays if an
+    operator keeps the regular topic, or a run is terminated.
 
-    What has no message is not kept.
+    A topic without messages is not kept.
 
     Raises:
         AdminError: a broker refuses.
@@ -269,26 +273,26 @@ def _keep_regular(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim
         return
     guard.note(held=True)
 
-    def keep(part: TopicName) -> None:
-        # A late request would make the subscription, or even the topic, again.
+    def keep(partition: TopicName) -> None:
+        # A late request would create the subscription, or even the topic, again.
         with suppress(AdminConflict):
             task.cluster.change_or_never(
-                connect=lambda admin: admin.topics.internal_stats(part),
+                connect=lambda admin: admin.topics.internal_stats(partition),
                 fence=guard.require,
-                change=lambda admin: admin.subscriptions.create(part, GRACE),
+                change=lambda admin: admin.subscriptions.create(partition, GRACE),
             )
 
-    task.each([part.name for part in topic.parts], keep)
+    task.each([partition.name for partition in topic.parts], keep)
 
 
 class TopicRefused(Exception):
-    """Brokers refuse something about one topic again and again."""
+    """Brokers keep refusing a request for one topic."""
 
 
 def _finish_topic(
     task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim, answered: Collection[str]
 ) -> Iterator[str]:
-    """Bring a topic to its end; `record` is what the run has noted that left it, `answered` as for `Withdrawal.end`."""
+    """Complete or release a topic; `record` is from the run that left it, `answered` as for `Withdrawal.end`."""
     guard = task.topic_guard(store, name)
     state = read_scalable(store, name).state
     if state is RecordState.BROKEN:  # mutant: scalable-topic/a-newer-record-is-junk
@@ -303,12 +307,12 @@ def _finish_topic(
         case RecordState.GOOD:
             yield from _complete_topic(task, store, guard, name, record)
         case _ if record.stage is Stage.CLAIMED and store.get(bar_path(name)) is None:
-            # Somebody has deleted it, and knows that no broker has the request.
+            # An operator has deleted the node, knowing that no broker has the request.
             guard.release()
         case _:
             withdrawal = conversion_of(task, store, guard, name, record).withdrawal
-            if told := withdrawal.end(name, record.partitions, record.asked, answered):
-                yield told
+            if note := withdrawal.end(name, record.partitions, record.asked, answered):
+                yield note
             else:
                 guard.release()
 
@@ -320,16 +324,16 @@ def _complete_topic(
     name: TopicName,
     record: TopicClaim,
 ) -> Iterator[str]:
-    """Complete a topic that is scalable half-finished."""
+    """Complete a topic whose flip is half-finished."""
     allow_creation(store, name, guard.check)  # mutant: scalable-topic/a-topic-that-is-completed-stays-barred
     if (topic := task.find_topic(name)) is None:
         guard.release()
         yield (
             f"{name} was left during its flip, and its regular topic is gone now: run the audit with fix, which "
-            "records subscriptions that have places on its segments"
+            "records subscriptions that have cursors on its segments"
         )
     elif foreign_layout(store, read_scalable(store, name), topic) is not None:
-        # That topic is another's, and must not stop migrations of all others.
+        # The topic did not come from this flip, and must not stop the migration of all others.
         guard.release()
         yield name_is_taken(name)
     else:
@@ -343,14 +347,14 @@ def _complete_topic(
 def _keep_segments(
     task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName, record: TopicClaim
 ) -> Iterator[str]:
-    """Set the policy of a topic, before its namespace's counts again: brokers may merge its segments at once."""
+    """Set the policy of a topic before its namespace's applies again, which may let brokers merge its segments."""
     if record.auto_scale is not None and (
         fault := set_or_fall_back(task.admin, task.cluster.change_or_never, name, record.auto_scale, guard.require)
     ):
         yield fault
 
 
-def _put_back(task: ClusterTask[ClusterInput], store: CasStore, half: Container[str]) -> Iterator[str]:
+def _restore_namespaces(task: ClusterTask[ClusterInput], store: CasStore, half: Container[str]) -> Iterator[str]:
     for namespace in recorded_namespaces(store):
         if namespace in half:
             continue
@@ -362,13 +366,13 @@ def _put_back(task: ClusterTask[ClusterInput], store: CasStore, half: Container[
 
 
 def _hold_policies(guard: Guard, context: ActivityContext, brokers: Brokers) -> None:
-    """Hold the policies, and wait until every broker knows it; harmless when done twice.
+    """Set the policies that the migration needs, and wait until every broker applies them; idempotent.
 
     A broker that leads a scalable topic checks once a minute for sealed segments that retention does not keep, and
-    takes one without any record of a subscription for consumed; and it merges segments with little traffic (5.0.1).
+    counts one without any record of a subscription as consumed. It also merges segments with little traffic (5.0.1).
 
     Raises:
-        StoreContention: a broker does not see it for half a minute.
+        StoreContention: a broker does not see the change for half a minute.
     """
     override_policies(guard, *_HELD)
     for policy in _HELD:
@@ -376,23 +380,23 @@ def _hold_policies(guard: Guard, context: ActivityContext, brokers: Brokers) -> 
 
 
 def _restore_policies(guard: Guard, context: ActivityContext, brokers: Brokers) -> Iterable[str]:
-    """Put the policies back as they were, and forget them; says in words what somebody else has set meanwhile."""
+    """Restore the policies, and delete the record; return notes about policies that another client has changed."""
     guard.take()
-    kept = [restore_policy(guard, policy, context, brokers) for policy in _HELD]
+    notes = [restore_policy(guard, policy, context, brokers) for policy in _HELD]
     guard.release()
-    return filter(None, kept)
+    return filter(None, notes)
 
 
 def _finish_operations(task: ClusterTask[ClusterInput], store: CasStore, *, own: bool) -> Iterator[str]:
-    """Put policies of topics back that an operation held, and forget the topics.
+    """Restore policies of topics that an operation changed, and delete its records.
 
     Args:
-        task: of whoever holds the cluster.
+        task: of the run that holds the cluster.
         store: the brokers' metadata store.
-        own: also those of this run, which has done what it was to do.
+        own: also the records of this run, which is finished.
 
     Returns:
-        What cannot be put back, or may be left half-finished, in words.
+        Descriptions of what cannot be restored or may be half-finished.
     """
     for name in _recorded_operations(store):
         guard = task.operation_guard(store, name)
@@ -405,7 +409,7 @@ def _finish_operations(task: ClusterTask[ClusterInput], store: CasStore, *, own:
         guard.take()
         yield from restore_auto_scale(store, guard, name)
         if record.segments and record.outcome is None and not record.is_of(task.attempt):
-            yield f"{name} was left by a run that had begun to change its segments; audit tells how it stands"
+            yield f"{name} was left by a run that had begun to change its segments; run audit to check it"
         guard.release()
 
 

@@ -1,4 +1,4 @@
-"""What the steps about scalable topics share: the cluster, the claims, and a regular topic as it is."""
+"""Context that the steps about scalable topics share: the cluster, the claims and the current regular topic."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from models.store_url import StoreUrl
 
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
 
-_LOOK_EVERY = 2.0
+_POLL_INTERVAL = 2.0
 _RPC_TIMEOUT = 10.0
 
 
@@ -60,7 +60,7 @@ class Owners:
     def is_open(self, claim: Claim, url: StoreUrl) -> bool:
         """Return whether the run that holds a claim still runs.
 
-        One whose workflow Temporal does not know may run under another Temporal: nobody takes it over.
+        A run whose workflow Temporal does not know may run under another Temporal: no run takes it over.
 
         Args:
             claim: of another migration.
@@ -81,13 +81,13 @@ class Owners:
 
     async def _ask(self, claim: Claim) -> bool | None:
         try:
-            found = await self._runtime.client.get_workflow_handle(claim.workflow_id).describe()
+            description = await self._runtime.client.get_workflow_handle(claim.workflow_id).describe()
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
             raise
-        first = found.raw_description.workflow_execution_info.first_run_id
-        return found.status is WorkflowExecutionStatus.RUNNING and first == claim.run_id
+        first = description.raw_description.workflow_execution_info.first_run_id
+        return description.status is WorkflowExecutionStatus.RUNNING and first == claim.run_id
 
 
 class ClusterTask(StepTask[InputT_co]):
@@ -95,7 +95,7 @@ class ClusterTask(StepTask[InputT_co]):
 
     Attributes:
         cluster: the cluster.
-        owners: tells whether other migrations still run.
+        owners: reports whether other migrations still run.
     """
 
     prefix = "scalable_topic"
@@ -111,7 +111,7 @@ class ClusterTask(StepTask[InputT_co]):
         self._running: dict[str, bool] = {}
 
     def survey(self, census: FeatureCensus, namespaces: Collection[str]) -> None:
-        """Have a census take what the cluster uses, and the policies of some namespaces, `tenant/namespace` of each.
+        """Add the features of the cluster, and the policies of some namespaces (`tenant/namespace`), to a census.
 
         Raises:
             StoreError: the metadata store cannot be read.
@@ -144,29 +144,29 @@ class ClusterTask(StepTask[InputT_co]):
         """
         keeper = self.keeper(store)
         while True:
-            found = keeper.read()
-            if found is None or found.claim.workflow_id == self.attempt.workflow_id:
+            claimed = keeper.read()
+            if claimed is None or claimed.claim.workflow_id == self.attempt.workflow_id:
                 break
-            if not self.owners.is_open(found.claim, store.url):
-                self._ended.add(found.claim.run_id)
+            if not self.owners.is_open(claimed.claim, store.url):
+                self._ended.add(claimed.claim.run_id)
                 break
             self.context.waiting_for(
-                WaitKind.MIGRATION, f"{found.claim.workflow_id} of the same cluster to end", action="let it end"
+                WaitKind.MIGRATION, f"{claimed.claim.workflow_id} of the same cluster to end", action="let it end"
             )
-            self.context.pause(_LOOK_EVERY)
+            self.context.pause(_POLL_INTERVAL)
         self.context.clear_waiting()
         claim = keeper.take()
-        # Looked at again, since this attempt may have been frozen since it was seen that its run continues.
+        # Checked again: this attempt may have been frozen since the first check.
         # mutant: scalable-topic/the-cluster-is-taken-for-a-run-that-has-ended
         if not self.owners.is_open(claim, store.url):
-            if found is None:
+            if claimed is None:
                 keeper.release()
             raise Superseded(f"the run of {self.attempt} has ended; a late attempt stops")
 
     def is_running(self, claim: Claim, store: CasStore) -> bool:
-        """Return whether the run that has written a record still runs; one that this Temporal does not know may.
+        """Return whether the run that wrote a record still runs; true if this Temporal does not know it.
 
-        A run is asked for once: there may be hundreds of its records.
+        Temporal is asked once for each run, which may have written hundreds of records.
         """
         if claim.run_id not in self._running:
             try:
@@ -177,13 +177,13 @@ class ClusterTask(StepTask[InputT_co]):
 
     def is_orphaned(self, store: CasStore) -> bool:
         """Return whether a run of this or another migration to scalable topics holds the cluster, and has ended."""
-        if (found := self.keeper(store).read()) is None or found.claim.is_of(self.attempt):
+        if (claimed := self.keeper(store).read()) is None or claimed.claim.is_of(self.attempt):
             return False
-        mine = found.claim.workflow_id == self.attempt.workflow_id
-        return mine or (is_ours(found.claim) and not self.owners.is_open(found.claim, store.url))
+        is_own = claimed.claim.workflow_id == self.attempt.workflow_id
+        return is_own or (is_ours(claimed.claim) and not self.owners.is_open(claimed.claim, store.url))
 
     def take_over(self, claim: Claim) -> None:
-        """Count the run that left a record as ended: whoever holds the cluster may take its records over."""
+        """Count the run that left a record as ended: the run that holds the cluster may take its records over."""
         self._ended.add(claim.run_id)
 
     def namespace_guard(self, store: CasStore, namespace: str) -> NamespaceGuard[GuardedNamespace]:
@@ -205,16 +205,16 @@ class ClusterTask(StepTask[InputT_co]):
         return [name for name, _ in self.cluster.brokers()]
 
     def answering(self) -> set[str]:
-        """Return names of brokers that answer now; one that is frozen, or gone, does not."""
-        found: set[str] = set()
+        """Return names of brokers that answer now; a broker that is frozen or gone does not."""
+        answering: set[str] = set()
         for name, broker in self.cluster.brokers():
             with suppress(AdminError):
                 broker.brokers.runtime_configuration()
-                found.add(name)
-        return found
+                answering.add(name)
+        return answering
 
     def find_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory | None:
-        """Return a regular topic as it is, without what keeps it for the grace window; None where there is none.
+        """Return the current regular topic, without the subscription of the grace window; None if it does not exist.
 
         Args:
             name: its name.
@@ -229,22 +229,22 @@ class ClusterTask(StepTask[InputT_co]):
         return topic and _without_grace(topic)
 
     def read_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory:
-        """Return a regular topic as it is; see `find_topic`.
+        """Return the current regular topic; see `find_topic`.
 
         Raises:
             StoreNotFound: it is gone.
         """
         if (topic := self.find_topic(name, described=described)) is None:
-            raise StoreNotFound(f"{name} is gone: somebody has deleted it", server=self.input.admin_urls[0])
+            raise StoreNotFound(f"{name} does not exist any more: it was deleted", server=self.input.admin_urls[0])
         return topic
 
 
 def _without_grace(topic: TopicInventory) -> TopicInventory:
-    def without(part: TopicPartition) -> TopicPartition:
-        if part.stats is None or GRACE not in part.stats.subscriptions:
-            return part
-        others = {name: one for name, one in part.stats.subscriptions.items() if name != GRACE}
-        return part._replace(stats=part.stats.model_copy(update={"subscriptions": others}))
+    def without(partition: TopicPartition) -> TopicPartition:
+        if partition.stats is None or GRACE not in partition.stats.subscriptions:
+            return partition
+        others = {name: subscription for name, subscription in partition.stats.subscriptions.items() if name != GRACE}
+        return partition._replace(stats=partition.stats.model_copy(update={"subscriptions": others}))
 
     return replace(topic, parts=tuple(map(without, topic.parts)))
 

@@ -1,4 +1,4 @@
-"""FLIP of one topic: checked again as in PRECHECK, and made scalable (PIP-475, "Migration")."""
+"""FLIP of one topic: repeat the checks of PRECHECK, and make the topic scalable (PIP-475, "Migration")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from activities.lifecycle.step import step
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.checks.cluster import check_auto_scale_again
-from activities.scalable_topic.checks.topic import check_one
+from activities.scalable_topic.checks.topic import check_regular_topic
 from activities.scalable_topic.cluster import require_held
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.conversion.name_taken import foreign_layout, name_taken_problem, remove_empty
@@ -27,15 +27,14 @@ from models.scalable_topic.results import FlipAnswer
 
 @step(TopicTask)
 def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> FlipAnswer:
-    """Make the topic scalable, if that can still be done as it was seen; complete it where it was begun.
+    """Make the topic scalable if the checks still pass; complete it if an earlier attempt started.
 
     Args:
         task: an attempt of the migration.
         ordered: types of ordered subscriptions, as they were seen so far.
 
     Raises:
-        StoreConflict: policies are not held any more, the record is empty or broken, or what PRECHECK asked for does
-            not hold any more.
+        StoreConflict: a policy was changed, the record is empty or broken, or a check of PRECHECK fails now.
     """
     with task.cluster.store() as store:
         guard = task.topic_guard(store, task.name)
@@ -43,13 +42,13 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
         _free_name(task, store, guard)
         regular = read_scalable(store, task.name).layout is None
         if regular and record.stage is Stage.FLIPPED:
-            # A topic that is regular after it was done is another one of the same name, and what was noted of that one
-            # is not this one's: its subscriptions would count as deleted by their owner.
+            # A topic that is regular after its flip is another one of the same name. The notes about the first one do
+            # not apply to it: its subscriptions would count as deleted by their owner.
             record = guard.note(**record.of_another)
         require_held(task.namespace_guard(store, task.name.namespace_path))
         topic = with_types(task.read_topic(task.name, described=regular), {**record.types, **ordered})
         if (types := {**topic.known_types, **ordered_types(topic)}) != record.types:
-            # Whoever continues may find that brokers have forgotten them.
+            # A run that continues may find that brokers have forgotten them.
             record = guard.note(types=types)
         conversion = conversion_of(task, store, guard, task.name, record, stage=record.stage)
         if regular and (waiting := waits_for(topic, force=task.input.force)) and conversion.withdrawn():
@@ -66,7 +65,7 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
 
 
 def _free_name(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]) -> None:
-    """See that no scalable topic has the name that did not come from the regular one."""
+    """Require that no scalable topic of other origin has the name; remove an empty one if the input allows it."""
     scalable = read_scalable(store, task.name)
     if scalable.state is RecordState.EMPTY and task.input.replace_empty:
         # An attempt that removed such a topic may have ended before the record stayed away.
@@ -82,8 +81,8 @@ def _free_name(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim])
 
 
 def _unready(task: TopicTask, store: CasStore, topic: TopicInventory) -> str:
-    """Return what has changed of that which PRECHECK asked for, in words: it may be long ago, and a worker was lost."""
+    """Return why the topic cannot become scalable any more: PRECHECK may be long ago."""
     findings = Findings()
-    check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
+    check_regular_topic(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
     check_auto_scale_again(task, task.input.auto_scale, findings, topic.name.namespace_path)
     return "; ".join(map(str, findings.blockers))

@@ -1,4 +1,4 @@
-"""GUARD, COMPLETE and ROLLBACK: hold the cluster, its policies and a topic, and release them.
+"""GUARD, COMPLETE and ROLLBACK: claim the cluster and a topic, override policies, and release them.
 
 The topic may be one of many, for which another migration holds the cluster.
 """
@@ -29,15 +29,15 @@ from models.scalable_topic.results import Released, Undone
 
 @step(TopicTask, needs_open_run=True)
 def recover(task: TopicTask) -> Released:
-    """Bring to its end what a lost run has left; a migration of many topics has done that for all of them."""
+    """Complete what a lost run left; a migration of many topics has done that for all of them."""
     return cluster.recover(task) if task.input.parent is None else Released()
 
 
 @step(TopicTask, needs_open_run=True)
 def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> Released:
-    """GUARD: claim the cluster, hold the policies of the namespace, and lock the topic.
+    """Claim the cluster, override the policies of the namespace, and lock the topic (GUARD).
 
-    Where a migration of many topics has done the former two, it only looks whether they stand.
+    If a migration of many topics has done the first two, only check that the policies are still overridden.
 
     Args:
         task: an attempt of the migration.
@@ -45,7 +45,7 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
 
     Raises:
         ClaimHeld: another kind of migration holds the cluster.
-        StoreConflict: somebody has changed the policies.
+        StoreConflict: another client has changed the policies.
     """
     namespace = task.name.namespace_path
     released = Released()
@@ -58,61 +58,61 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
         record = guard.take()
         types = {**record.types, **ordered}
         if (record.auto_scale, record.types) != (task.input.auto_scale, types):
-            # Whoever completes the topic, if this run is lost, needs them: before brokers may merge its segments, and
-            # when they have loaded the topic again.
+            # A run that completes the topic after this one is lost needs them: before brokers may merge its segments,
+            # and after they have loaded the topic again.
             guard.note(auto_scale=task.input.auto_scale, types=types)
     return released
 
 
 @step(TopicTask)
 def complete(task: TopicTask) -> Released:
-    """COMPLETE: set the topic's policy, keep the regular topic for the grace window, give policies and claim back."""
-    told: list[str] = []
+    """Set the policy of the topic, keep the regular one for the grace window, and release the cluster (COMPLETE)."""
+    notes: list[str] = []
     fault = ""
     with task.cluster.store() as store:
         if holds_cluster(task, store):
             guard = task.topic_guard(store, task.name)
             if task.input.auto_scale is not None:
                 guard.take()
-                # What concerns one topic alone must not keep the policies of a namespace held.
+                # A failure of one topic must not keep the policies of a namespace overridden.
                 fault = set_or_fall_back(
                     task.admin, task.cluster.change_or_never, task.name, task.input.auto_scale, guard.require
                 )
             if cleans_up(task.input):
-                # Before the policies of the namespace count again, which let brokers delete what is consumed.
+                # Before the policies of the namespace apply again, which let brokers delete what is consumed.
                 guard.take()
                 # mutant: scalable-topic/nothing-keeps-a-regular-topic-until-the-window-ends
-                told += keep_for_grace(task, guard, task.name)
-    released = release_cluster(task).kept if task.input.parent is None else ()
-    return Released(kept=(*told, *released), faults=(fault,) if fault else ())
+                notes += keep_for_grace(task, guard, task.name)
+    released = release_cluster(task).notes if task.input.parent is None else ()
+    return Released(notes=(*notes, *released), faults=(fault,) if fault else ())
 
 
 @step(TopicTask)
 def undo(task: TopicTask) -> Undone:
-    """ROLLBACK: give everything back, unless the topic turns out to be scalable; then it must be completed."""
+    """Undo the flip and release the cluster; a topic that turns out to be scalable must be completed (ROLLBACK)."""
     with task.cluster.store() as store:
         if not holds_cluster(task, store):
             return Undone()
         guard = task.topic_guard(store, task.name)
         record = guard.read()
-        told: tuple[str, ...] = ()
+        notes: tuple[str, ...] = ()
         if record is not None and record.is_of(task.attempt):
             guard.take()
             if record.begun:
-                lost = _taken_back(task, store, guard, record)
+                lost = _withdraw(task, store, guard, record)
                 if lost is None:
                     return Undone(why=f"{task.name} turned out to be scalable, and nothing makes it regular again")
-                told = (lost,) if lost else ()
+                notes = (lost,) if lost else ()
             # A lock stays where brokers may still have the request, or the record is one of a newer release.
             if not guard.take().begun:
                 guard.release()
-    released = release_cluster(task).kept if task.input.parent is None else ()
-    return Undone(kept=tuple(dict.fromkeys((*told, *released))))
+    released = release_cluster(task).notes if task.input.parent is None else ()
+    return Undone(notes=tuple(dict.fromkeys((*notes, *released))))
 
 
 @step(NamespaceTask, needs_open_run=True)
 def hold_all(task: NamespaceTask) -> Released:
-    """GUARD: claim the cluster, and hold the policies of all namespaces with topics that become scalable."""
+    """Claim the cluster, and override the policies of all namespaces of the selected topics (GUARD)."""
     namespaces = sorted({namespace_of(name) for name in selected(task)})
     require_covered(task.input, lambda census: task.survey(census, namespaces))
     released = take(task, namespaces)
@@ -123,7 +123,7 @@ def hold_all(task: NamespaceTask) -> Released:
 
 @step(NamespaceTask)
 def record_failures(task: NamespaceTask, failures: list[FailedItem], offset: int) -> str:
-    """Keep failed topics in the metadata store, a node for each call; says where."""
+    """Store failed topics in the metadata store, one node per call; return where they are."""
     with task.cluster.store() as store:
         task.keeper(store).renew()
         record_failed_items(store, failures, offset)
@@ -132,7 +132,7 @@ def record_failures(task: NamespaceTask, failures: list[FailedItem], offset: int
 
 @step(NamespaceTask)
 def release_all(task: NamespaceTask) -> Released:
-    """COMPLETE and ROLLBACK: complete what was left half-finished, put all policies back, and give up the claim."""
+    """Complete half-finished topics, restore all policies, and release the claim (COMPLETE and ROLLBACK)."""
     with task.cluster.store() as store:
         if not holds_cluster(task, store):
             return Released()
@@ -141,18 +141,18 @@ def release_all(task: NamespaceTask) -> Released:
 
 @step(NamespaceTask, needs_open_run=True)
 def recover_all(task: NamespaceTask) -> Released:
-    """Bring to its end what a run has left that was terminated, or is lost."""
+    """Complete what a terminated or lost run left."""
     return cluster.recover(task)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim], record: TopicClaim) -> str | None:
-    """Take back what brokers were asked for; in words what is not as it was.
+def _withdraw(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim], record: TopicClaim) -> str | None:
+    """Withdraw the requests to brokers.
 
     Returns:
-        None where the topic is scalable; then it is complete.
+        What was not undone, empty if everything was; None if the topic is scalable, and then it is complete.
     """
     conversion = conversion_of(task, store, guard, task.name, record)
     lost = conversion.withdrawal.run(task.name, record.partitions, record.asked)
@@ -160,13 +160,13 @@ def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]
         return lost
     scalable = read_scalable(store, task.name)
     if scalable.state is RecordState.BROKEN:
-        # Those who bring all topics to their end report it.
+        # The release of the cluster reports it.
         return ""
     topic = task.find_topic(task.name)
     if topic is not None and foreign_layout(store, scalable, topic) is not None:
         guard.note(stage=Stage.CLAIMED, asked=())
         return name_is_taken(task.name)
-    # VERIFY tells that the regular topic is gone, where it was deleted in the meantime.
+    # VERIFY reports that the regular topic is gone, if it was deleted in the meantime.
     if topic is not None:
         conversion.run()
     return None

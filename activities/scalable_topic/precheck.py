@@ -1,4 +1,4 @@
-"""PRECHECK of one topic or of many, with their cluster: all blockers at once, and the layout that will come."""
+"""PRECHECK of one or many topics and of their cluster: all blockers at once, and the planned layout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from activities.lifecycle.step import step
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.checks.cluster import check_auto_scale, check_cluster, check_rights
-from activities.scalable_topic.checks.topic import check_one
+from activities.scalable_topic.checks.topic import check_regular_topic
 from activities.scalable_topic.context import NamespaceTask, TopicTask
 from activities.scalable_topic.regular_topic import ordered_types, planned, regular_parts
 from activities.scalable_topic.topic_list import full_name, namespace_of, selected
@@ -19,34 +19,34 @@ from models.scalable_topic.results import Precheck, Survey
 
 @step(TopicTask, reads_only=True)
 def precheck(task: TopicTask) -> Precheck:
-    """Check the cluster and the topic; writes nothing."""
+    """Check the cluster and the topic; write nothing (PRECHECK)."""
     findings = Findings()
     check_cluster(task, findings)
     topics: list[TopicInventory] = []
     if not findings.blockers:
-        # What is asked next would fail for the same reasons, or be asked of the wrong cluster.
+        # The next requests would fail for the same reasons, or go to the wrong cluster.
         findings.check(task.input.topic, lambda: topics.extend(_check_topic(task, findings)), of="TOPIC")
     if task.input.auto_scale is None:
         findings.warn(
             "brokers merge segments with little traffic once the migration has ended, as the policies of namespace "
             'and brokers say; give "auto_scale" to keep a number of segments'
         )
-    found = Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
+    result = Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
     census = FeatureCensus(task.input.cluster)
     for topic in topics:
         census.add_topic(topic)
-        found = _planned(found, topic)
-    return task.covered(found, census, [task.name.namespace_path])
+        result = _planned(result, topic)
+    return task.covered(result, census, [task.name.namespace_path])
 
 
 @step(NamespaceTask, reads_only=True)
 def survey(task: NamespaceTask) -> Survey:
-    """PRECHECK: check the cluster and all topics; writes nothing."""
+    """Check the cluster and all topics; write nothing (PRECHECK)."""
     findings = Findings()
     check_cluster(task, findings)
-    found = Survey(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
+    result = Survey(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
     if findings.blockers:
-        return found
+        return result
     names = selected(task)
     if not names:
         findings.block(
@@ -54,7 +54,7 @@ def survey(task: NamespaceTask) -> Survey:
             f"no regular topic of {task.input.cluster} fits {task.input.target_name}",
             "correct the patterns: tenant/namespace/topic, with * for any part of a name",
         )
-        return found.model_copy(update={"blockers": tuple(findings.blockers)})
+        return result.model_copy(update={"blockers": tuple(findings.blockers)})
     namespaces = sorted({namespace_of(name) for name in names})
 
     def check_brokers() -> None:
@@ -63,23 +63,23 @@ def survey(task: NamespaceTask) -> Survey:
 
     findings.check(f"the brokers of {task.input.cluster}", check_brokers, of="BROKERS")
     with open_cas_reader(task.input.store, task.cluster.stores) as store:
-        looks = task.each(names, lambda name: _survey_of(task, store, name))
-    blocked = [failed for look in looks for failed in look.blocked]
-    found = found.model_copy(
+        surveys = task.each(names, lambda name: _survey_topic(task, store, name))
+    blocked = [failed for topic_survey in surveys for failed in topic_survey.blocked]
+    result = result.model_copy(
         update={
             "blockers": tuple(findings.blockers),
             "topics": len(names),
             "namespaces": len(namespaces),
-            "subscriptions": sum(look.subscriptions for look in looks),
-            "backlog": sum(look.backlog for look in looks),
-            "stored_bytes": sum(look.stored_bytes for look in looks),
+            "subscriptions": sum(topic_survey.subscriptions for topic_survey in surveys),
+            "backlog": sum(topic_survey.backlog for topic_survey in surveys),
+            "stored_bytes": sum(topic_survey.stored_bytes for topic_survey in surveys),
             "blocked": tuple(blocked[:NAMED]),
             "blocked_count": len(blocked),
         }
     )
-    # What single topics use is looked at by the migration of each.
+    # The migration of each topic checks which features it uses.
     census = FeatureCensus(task.input.cluster)
-    return task.covered(found, census, namespaces)
+    return task.covered(result, census, namespaces)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
@@ -94,20 +94,20 @@ def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:
     # mutant: scalable-topic/policies-that-brokers-refuse-are-not-checked
     check_auto_scale(task, task.input.auto_scale, findings, [task.name.namespace_path])
     with open_cas_reader(task.input.store, task.cluster.stores) as store:
-        check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
+        check_regular_topic(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
     return [topic]
 
 
-def _planned(found: Precheck, topic: TopicInventory) -> Precheck:
-    parents = [str(part) for part in regular_parts(topic)]
+def _planned(result: Precheck, topic: TopicInventory) -> Precheck:
+    parents = [str(partition) for partition in regular_parts(topic)]
     durable = topic.durable
-    return found.model_copy(
+    return result.model_copy(
         update={
             "parents": len(parents),
             "partitioned": topic.partitions > 0,
-            "children": tuple(one.descriptor for one in planned(topic.name, topic.partitions).active),
+            "children": tuple(segment.descriptor for segment in planned(topic.name, topic.partitions).active),
             "subscriptions": len(durable),
-            "backlog": sum(one.backlog for one in durable),
+            "backlog": sum(subscription.backlog for subscription in durable),
             "stored_bytes": _stored_bytes(topic),
             "ordered": ordered_types(topic),
         }
@@ -115,22 +115,22 @@ def _planned(found: Precheck, topic: TopicInventory) -> Precheck:
 
 
 def _stored_bytes(topic: TopicInventory) -> int:
-    """Return what a topic has stored; so much at least is kept while policies are held."""
-    return sum(part.stats.storage_size for part in topic.parts if part.stats)
+    """Return the stored bytes of a topic, which are the minimum that is kept while policies are overridden."""
+    return sum(partition.stats.storage_size for partition in topic.parts if partition.stats)
 
 
-def _survey_of(task: NamespaceTask, store: CasReader, name: str) -> Survey:
-    """Return how one topic stands, as a survey of it alone."""
+def _survey_topic(task: NamespaceTask, store: CasReader, name: str) -> Survey:
+    """Return the survey of one topic."""
     topic = task.find_topic(full_name(name), described=True)
     if topic is None:
         return Survey()
     findings = Findings()
-    check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
+    check_regular_topic(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
     durable = topic.durable
     return Survey(
         topics=1,
         subscriptions=len(durable),
-        backlog=sum(one.backlog for one in durable),
+        backlog=sum(subscription.backlog for subscription in durable),
         stored_bytes=_stored_bytes(topic),
         blocked=tuple(FailedItem(path=name, reason=str(blocker)) for blocker in findings.blockers[:1]),
     )

@@ -1,7 +1,7 @@
-"""Subscriptions of a scalable topic: which there are, their records, and their cursors on its segments.
+"""Subscriptions of a scalable topic, with their records and their cursors on its segments.
 
-Brokers know those that have a record, and no others: a segment that comes of a split or a merge gets no cursor of the
-rest, and what these have not consumed counts as consumed. Their migration of a regular topic makes neither (5.0.1).
+Brokers only know subscriptions with a record. Other ones get no cursor on the segments of a split or merge, and their
+unconsumed messages count as consumed. The brokers' migration of a regular topic creates neither (5.0.1).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo, SubscriptionKind
 
 
-class Known(NamedTuple):
+class KnownSubscription(NamedTuple):
     """A durable subscription.
 
     Attributes:
@@ -47,61 +47,61 @@ class Known(NamedTuple):
 def subscriptions_by_segment(
     store: CasReader, name: TopicName, segments: Iterable[SegmentInfo]
 ) -> dict[SegmentInfo, set[str]]:
-    """Return the subscriptions that have a cursor on each segment; a legacy one has those of its regular topic."""
+    """Return the subscriptions with a cursor on each segment; a legacy segment has those of its regular topic."""
     local = f"{name.namespace_path}/{name.topic}"
     return {segment: {*cursors_on(store, stored_topic(segment.topic(local)))} for segment in segments}
 
 
 def known_subscriptions(
     task: ClusterTask[Any], store: CasReader, name: TopicName, layout: SegmentLayout
-) -> list[Known]:
-    """Return all that have a record, or a cursor on a segment of the layout.
+) -> list[KnownSubscription]:
+    """Return all subscriptions that have a record, or a cursor on a segment of the layout.
 
-    A name that only its consumers have left, without any cursor, is of consumers that keep their positions themselves:
-    a record would have brokers keep messages for them for good. So would one of what keeps a regular topic in the grace
-    window of its migration, which nobody consumes.
+    A record without a kind and without any cursor belongs to consumers that store their positions themselves: with a
+    complete record, brokers would keep messages for them indefinitely. The same holds for the subscription that keeps
+    a regular topic during the grace window, which has no consumers.
     """
     recorded = recorded_subscriptions(store, name)
     cursors = subscriptions_by_segment(store, name, layout.segments.values())
     legacy, native = (
         # mutant: scalable-topic/what-keeps-a-regular-topic-is-a-subscription
-        {one for segment, names in cursors.items() if segment.legacy is which for one in names} - {GRACE}
+        {key for segment, names in cursors.items() if segment.legacy is which for key in names} - {GRACE}
         for which in (True, False)
     )
-    kinds: dict[str, SubscriptionKind] = {one: kind for one, kind in recorded.items() if kind}
+    kinds: dict[str, SubscriptionKind] = {key: kind for key, kind in recorded.items() if kind}
     if unsure := legacy - kinds.keys():
-        # From the type that their consumers have chosen.
+        # Their kind follows from the type that their consumers have chosen.
         topic = task.find_topic(name)
         regular = topic.subscriptions.values() if topic else ()
-        kinds |= {one.name: kind_of(one) for one in regular if one.name in unsure}
+        kinds |= {subscription.name: kind_of(subscription) for subscription in regular if subscription.name in unsure}
     return [
-        Known(key, kinds.get(key) or _guess(registered=key in recorded), recorded=bool(recorded.get(key)))
+        KnownSubscription(key, kinds.get(key) or _guess(registered=key in recorded), recorded=bool(recorded.get(key)))
         for key in sorted(kinds.keys() | native | legacy)
     ]
 
 
 def to_record(store: CasReader, topic: TopicInventory, registered: Collection[str]) -> dict[str, SubscriptionKind]:
-    """Return subscriptions of a regular topic, without those that their owner has deleted from the scalable one.
+    """Return the subscriptions of a regular topic, except those that their owner deleted from the scalable one.
 
-    Among them are those that only segments have: one that was deleted, and is used again, has no cursor on the regular
-    topic.
+    Subscriptions that only segments have are included: a subscription that was deleted and is used again has no cursor
+    on the regular topic.
 
     Args:
         store: the brokers' metadata store.
         topic: the regular one.
         registered: subscriptions that an earlier attempt has recorded.
     """
-    durable = {one.name: kind_of(one) for one in topic.durable}
+    durable = {subscription.name: kind_of(subscription) for subscription in topic.durable}
     recorded, layout = recorded_subscriptions(store, topic.name), read_scalable(store, topic.name).layout
     cursors = subscriptions_by_segment(store, topic.name, layout.active if layout else ())
-    # One with a cursor on a segment is used again: its consumers have made it.
+    # A subscription with a cursor on a segment is used again: its consumers have created it.
     placed = {name for names in cursors.values() for name in names}
     gone = {*registered} - recorded.keys() - placed
-    found = {name: kind for name, kind in durable.items() if name not in gone}
+    kinds = {name: kind for name, kind in durable.items() if name not in gone}
     used = {name for name in placed if not recorded.get(name)} - durable.keys()
     # mutant: scalable-topic/what-is-used-again-stays-deleted
-    found |= {name: _guess(registered=name in recorded) for name in sorted(used)}
-    return {name: kind for name, kind in found.items() if recordable(name)}
+    kinds |= {name: _guess(registered=name in recorded) for name in sorted(used)}
+    return {name: kind for name, kind in kinds.items() if recordable(name)}
 
 
 def record_all(
@@ -114,19 +114,19 @@ def record_all(
     each: ItemMapper,
     cure: str = "",
 ) -> None:
-    """See that subscriptions have their records, and cursors at the start of segments; harmless when done twice.
+    """Record subscriptions, and create their cursors at the start of segments; idempotent.
 
     Args:
         admin: of the cluster.
         store: the brokers' metadata store.
         name: the scalable topic.
         subscriptions: their kinds, by name.
-        fence: raises where somebody else is in charge; asked before each change.
-        each: does the same for many items.
-        cure: what can be done about one that brokers refuse, for the message.
+        fence: raises if another attempt is in charge; called before each change.
+        each: calls a function for many items.
+        cure: what can be done about a subscription that brokers refuse, for the message.
 
     Raises:
-        AdminError: brokers refuse one of them; all others have their records then.
+        AdminError: brokers refuse a subscription; all others have their records then.
     """
     refused: dict[str, AdminError] = {}
 
@@ -139,26 +139,26 @@ def record_all(
         except AdminError as error:
             refused[subscription] = error
 
-    # The first makes a broker the topic's controller; others next to it would wait for the same, or be refused.
+    # The first request makes a broker the topic's controller; concurrent ones would wait for that, or be refused.
     names = list(subscriptions)
     map_sequential(names[:1], register)
     each(names[1:], register)
     for subscription, error in refused.items():
-        # One that brokers refuse for good keeps no other from its record, and people have a way out of it.
+        # A subscription that brokers refuse permanently does not stop the others, and its message names the cure.
         raise error.saying(f"subscription {subscription!r} of {name} cannot be recorded: {error}{cure}")
 
 
 def lacking(
     store: CasReader, name: TopicName, segments: Iterable[SegmentInfo], subscriptions: Collection[str]
 ) -> dict[str, str]:
-    """Return what is wrong with segments that take messages, in words, by their descriptors; empty for nothing."""
-    found: dict[str, str] = {}
+    """Return what each segment lacks, by descriptor; empty if all segments are complete."""
+    problems: dict[str, str] = {}
     for segment, there in subscriptions_by_segment(store, name, segments).items():
         if store.get(SegmentName(name, segment.descriptor).managed_ledger_path) is None:
-            found[segment.descriptor] = "is missing"
+            problems[segment.descriptor] = "is missing"
         elif missing := sorted({*subscriptions} - there):
-            found[segment.descriptor] = f"has no cursor of {some(missing)}"
-    return found
+            problems[segment.descriptor] = f"has no cursor of {some(missing)}"
+    return problems
 
 
 def give_cursors(
@@ -171,19 +171,19 @@ def give_cursors(
     fence: Callable[[], object],
     each: ItemMapper,
 ) -> int:
-    """Make active segments that are missing, and cursors at their start; return how many segments lacked something.
+    """Create missing active segments and cursors at their start; return how many segments lacked something.
 
     Args:
         admin: of the cluster.
         store: the brokers' metadata store.
         name: the scalable topic.
-        segments: those that take messages.
+        segments: the active ones.
         subscriptions: their names.
-        fence: raises where somebody else is in charge; asked before each change.
-        each: does the same for many items.
+        fence: raises if another attempt is in charge; called before each change.
+        each: calls a function for many items.
 
     Raises:
-        StoreConflict: something is missing after a broker said that it has made it.
+        StoreConflict: something is missing after a broker reported that it was created.
     """
     names = list(subscriptions)
 
@@ -193,12 +193,12 @@ def give_cursors(
         fence()
         admin.scalable_topics.create_segment(name, segment.descriptor, names)
         for descriptor, lack in lacking(store, name, [segment], names).items():
-            raise StoreConflict(f"segment {descriptor} of {name} {lack}, after a broker said that it has made it")
+            raise StoreConflict(f"segment {descriptor} of {name} {lack}, after a broker reported that it was created")
         return True
 
     return sum(each(segments, give))
 
 
 def _guess(*, registered: bool) -> SubscriptionKind:
-    """Stream consumers register themselves, and leave a record without a kind; brokers never ask for it (5.0.1)."""
+    """Return the probable kind: only stream consumers leave a record without a kind (5.0.1)."""
     return SubscriptionKind.STREAM if registered else SubscriptionKind.QUEUE

@@ -1,4 +1,4 @@
-"""The topics of a migration of many: which they are, and in which order they become scalable."""
+"""The topics of a migration of many topics, and the order in which they become scalable."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from models.scalable_topic.namespace_input import ScalableNamespaceInput
 def selected(task: NamespaceTask) -> list[str]:
     """Return `tenant/namespace/topic` of regular topics that are not scalable, in their order.
 
-    A regular topic whose name a scalable topic of other origin has is among them: its own checks report that.
+    This includes topics whose name a scalable topic of other origin has: the checks of the topic report that.
     """
     listed = _listed(task)
     with open_cas_reader(task.input.store, task.cluster.stores) as store:
-        kept = task.each(in_order(task.input, listed), lambda name: "" if _is_scalable(store, listed, name) else name)
-    return list(filter(None, kept))
+        names = task.each(in_order(task.input, listed), lambda name: "" if _is_scalable(store, listed, name) else name)
+    return list(filter(None, names))
 
 
-def in_order(input: ScalableNamespaceInput, found: Iterable[str]) -> list[str]:
-    """Return those topics that become scalable, by the order of their patterns and by name."""
-    ranked = [(rank, topic) for topic in found if (rank := input.rank(topic)) is not None]
+def in_order(input: ScalableNamespaceInput, topics: Iterable[str]) -> list[str]:
+    """Return the topics that become scalable, ordered by their patterns and by name."""
+    ranked = [(rank, topic) for topic in topics if (rank := input.rank(topic)) is not None]
     return [topic for _, topic in sorted(ranked)]
 
 
 @step(NamespaceTask, name="list_topics", reads_only=True)
 def page(task: NamespaceTask, cursor: str, limit: int) -> Page:
-    """Return the topics behind a cursor; one that came meanwhile, and would stand before it, stays regular."""
+    """Return the topics after a cursor; topics that were created since then, and sort before it, stay regular."""
     if not cursor:
         return page_of(task.input, selected(task), cursor, limit)
     listed = _listed(task)
     with open_cas_reader(task.input.store, task.cluster.stores) as store:
-        # Records are read until the page is full, and not those of all topics for each page.
+        # Read records only until the page is full.
         names = in_order(task.input, listed)
         return page_of(task.input, names, cursor, limit, stays=lambda name: _is_scalable(store, listed, name))
 
@@ -59,15 +59,17 @@ def page_of(
     Args:
         input: of the migration.
         names: of all topics, in their order.
-        cursor: the last topic of the page before; empty for the first page.
+        cursor: the last topic of the previous page; empty for the first page.
         limit: how many topics a page has.
-        stays: whether a topic is left out; None if none is.
+        stays: returns whether a topic is left out; None to leave out none.
     """
-    place = (input.rank(cursor), cursor)
-    behind = (name for name in names if not cursor or (input.rank(name), name) > place)
-    wanted = filterfalse(stays, behind) if stays else behind
-    found = list(islice(wanted, limit) if cursor else wanted)
-    return Page(items=tuple(WaveItem(name=name) for name in found[:limit]), total=None if cursor else len(found))
+    position = (input.rank(cursor), cursor)
+    following = (name for name in names if not cursor or (input.rank(name), name) > position)
+    wanted = filterfalse(stays, following) if stays else following
+    page_items = list(islice(wanted, limit) if cursor else wanted)
+    return Page(
+        items=tuple(WaveItem(name=name) for name in page_items[:limit]), total=None if cursor else len(page_items)
+    )
 
 
 def namespace_of(topic: str) -> str:
@@ -84,13 +86,13 @@ def full_name(name: str) -> TopicName:
 
 
 def _listed(task: NamespaceTask) -> dict[str, bool]:
-    """Return whole stored topics, and whether a scalable topic has the name."""
+    """Return the stored topics, each with whether a scalable topic has its name."""
     names = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
-    return {name: taken for found in task.each(names, lambda name: _regular(task, name)) for name, taken in found}
+    return {name: taken for listed in task.each(names, lambda name: _regular(task, name)) for name, taken in listed}
 
 
 def _regular(task: NamespaceTask, namespace: str) -> Iterable[tuple[str, bool]]:
-    """Return whole stored topics of a namespace, each with whether a scalable topic has its name."""
+    """Return the stored topics of a namespace, each with whether a scalable topic has its name."""
     try:
         scalable = {name.removeprefix("topic://") for name in task.admin.scalable_topics.names(namespace)}
         names = [*task.admin.topics.partitioned_names(namespace), *task.admin.topics.names(namespace)]
@@ -101,7 +103,7 @@ def _regular(task: NamespaceTask, namespace: str) -> Iterable[tuple[str, bool]]:
 
 
 def _is_scalable(store: CasReader, listed: Mapping[str, bool], name: str) -> bool:
-    """Return whether a regular topic has become scalable; what no broker can read did not come from it."""
+    """Return whether a regular topic has become scalable; false if no broker can read the record."""
     topic = full_name(name)
     # mutant: scalable-topic/names-that-are-taken-are-left-out
     return listed[name] and has_become(store, read_scalable(store, topic), topic)

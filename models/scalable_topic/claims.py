@@ -57,7 +57,7 @@ class TopicClaim(Claim):
         types: of ordered subscriptions, by name; brokers forget them when they reload the topic.
         held: the regular topic is kept until the grace window ends, even if it is fully consumed.
         cleaned: the cleanup has processed the topic; `deleted` is true if it deleted the regular topic.
-        kept: why the regular topic stays; empty if it did not exist any more.
+        kept_reason: why the regular topic stays; empty if it did not exist any more.
         asked: brokers that may still process a request to make the topic scalable.
     """
 
@@ -69,7 +69,7 @@ class TopicClaim(Claim):
     held: bool = False
     cleaned: bool = False
     deleted: bool = False
-    kept: str = ""
+    kept_reason: str = ""
     asked: tuple[str, ...] = ()
 
     @property

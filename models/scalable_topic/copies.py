@@ -47,7 +47,7 @@ class CopiedOut(Result):
         seconds: duration of the copy.
         segments: number of copied segments; in a dry run, of those to copy.
         entries: number of entries that this call copied; in a dry run, of stored entries. A batch is one entry.
-        found: number of these entries that a previous attempt had copied.
+        already_copied: number of these entries that a previous attempt had copied.
         messages: number of messages that are equal and in order on both sides.
         size: bytes of their payloads.
         digest: of all of them.
@@ -61,7 +61,7 @@ class CopiedOut(Result):
     seconds: float
     segments: int
     entries: int
-    found: int = 0
+    already_copied: int = 0
     messages: int = 0
     size: int = 0
     digest: str = ""

@@ -84,8 +84,8 @@ class ScalableOperationInput(ClusterInput):
         segments: merge: ids of two neighbours; if unset, the pair with the least traffic.
         auto_scale: set_auto_scale: the new policy of each topic.
         fix: audit: also repair what is found.
-        copy_to: copy, end_copy: the regular topic, `tenant/namespace/topic`; `*` stands for the name of the
-            scalable topic.
+        copy_to: copy, end_copy: the regular topic, `tenant/namespace/topic`; `*` is replaced by the name of
+            the scalable topic.
         copy_partitions: copy: partitions of the regular topic; 0 for an unpartitioned one.
         copy_hashing: copy: how producers of the regular topic choose a partition for a key.
         copy_subscriptions: copy: subscriptions to create on the regular topic before its first message.

@@ -60,7 +60,7 @@ class OperationOutcome(Result):
 
     Attributes:
         topics: number of checked topics.
-        changed, found, unchanged, failed: number of topics by verdict.
+        changed, with_findings, unchanged, failed: number of topics by verdict.
         outcomes: descriptions of the first changed topics and of those with findings.
         failures: the first failed topics.
         registered: number of subscriptions that got a record.
@@ -72,7 +72,7 @@ class OperationOutcome(Result):
 
     topics: int = 0
     changed: int = 0
-    found: int = 0
+    with_findings: int = 0
     unchanged: int = 0
     failed: int = 0
     outcomes: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class OperationOutcome(Result):
         return OperationOutcome(
             topics=len(all_),
             changed=len(by[Verdict.CHANGED]),
-            found=len(by[Verdict.FOUND]),
+            with_findings=len(by[Verdict.FOUND]),
             unchanged=len(by[Verdict.UNCHANGED]),
             failed=len(by[Verdict.FAILED]),
             outcomes=tuple(map(str, named[:NAMED])),

@@ -66,11 +66,11 @@ class Released(Result):
     """Result of the restore of namespace policies.
 
     Attributes:
-        kept: descriptions of policies that another client changed in the meantime; they are not restored.
+        notes: descriptions of policies that another client changed, which are not restored, and of completed topics.
         faults: descriptions of policies that could not be applied.
     """
 
-    kept: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
 
 
@@ -79,11 +79,11 @@ class Undone(Result):
 
     Attributes:
         why: why the topic is scalable despite the rollback, and was completed; empty after a complete rollback.
-        kept: descriptions of policies that another client changed in the meantime; they are not restored.
+        notes: descriptions of policies that another client changed, which are not restored, and of completed topics.
     """
 
     why: str = ""
-    kept: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class ClientsGone(Result):
@@ -135,11 +135,11 @@ class DrainedTopic(Result):
 
     Attributes:
         seconds: how long the topic was watched.
-        left: number of unconsumed old messages, by subscription.
+        backlogs: number of unconsumed old messages, by subscription.
     """
 
     seconds: float
-    left: dict[str, int]
+    backlogs: dict[str, int]
 
 
 class TopicCheck(Result):
@@ -163,9 +163,9 @@ class CleanedUp(Result):
 
     Attributes:
         deleted: number of deleted regular topics; a partitioned one counts once.
-        kept: the first regular topics that stay, with the reason; `kept_count` counts all.
+        remaining: the first regular topics that stay, with the reason; `remaining_count` counts all.
     """
 
     deleted: int = 0
-    kept: tuple[FailedItem, ...] = ()
-    kept_count: int = 0
+    remaining: tuple[FailedItem, ...] = ()
+    remaining_count: int = 0

@@ -31,7 +31,7 @@ _NAMESPACE = "tests/integration/scalable_topic/test_namespace.py"
 MUTANTS = mutants(
     {
         f"{_FORGOTTEN_TYPES}::test_a_type_that_is_seen_while_clients_are_waited_for": {
-            "scalable-topic/types-are-forgotten-with-an-attempt": becomes("dict(known)"),
+            "scalable-topic/types-are-forgotten-with-an-attempt": becomes("dict(ordered)"),
         },
         f"{_CLUSTER_CHECKS}::test_addresses_that_lead_to_no_broker": {
             "scalable-topic/a-proxy-is-a-broker": drop,
@@ -169,7 +169,7 @@ MUTANTS = mutants(
             "scalable-topic/one-topic-stops-a-cleanup": becomes("_delete(task, store, name)"),
         },
         f"{_AFTER_THE_FLIP}::test_what_an_attempt_has_cleaned_the_next_one_reports": {
-            "scalable-topic/a-cleanup-forgets-what-it-did": becomes("guard.note(deleted=False, kept=why or '')"),
+            "scalable-topic/a-cleanup-forgets-what-it-did": becomes("guard.note(deleted=False, kept_reason=why or '')"),
         },
         f"{_SCHEMAS}::test_regular_topics_stay_until_the_window_ends": {
             "scalable-topic/nothing-keeps-a-regular-topic-until-the-window-ends": drop,

@@ -90,7 +90,7 @@ class GraceWindow:
     async def _delete_all(self) -> None:
         done = await self._clean_up()
         self._figures.deleted_topics = done.deleted
-        remaining = FailedItems(what="regular topic(s) stay", items=done.kept, count=done.kept_count)
+        remaining = FailedItems(what="regular topic(s) stay", items=done.remaining, count=done.remaining_count)
         self._migration.board.report_failures(remaining)
 
     async def _end_with(self, outcome: Outcome, limit: timedelta | None = None) -> Outcome:

@@ -167,8 +167,8 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
         return await self.activities.run(cleanup.forget_all, call)
 
     def _note_unrestored(self, released: Released) -> None:
-        for policy in released.kept:
-            self.board.note(policy)
+        for note in released.notes:
+            self.board.note(note)
 
     @property
     def _facts(self) -> Survey:

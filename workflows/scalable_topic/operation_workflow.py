@@ -80,8 +80,8 @@ class ScalableOperation(Migration[ScalableOperationInput, OperationState]):
 
     async def _release(self) -> None:
         released = await self.activities.run(operations.complete, Call("Release the cluster"))
-        for policy in released.kept:
-            self.board.note(policy)
+        for note in released.notes:
+            self.board.note(note)
         self.state.certificate.completed_at = workflow.now()
 
     async def _roll_back(self, cause: str) -> str:
@@ -99,7 +99,7 @@ class ScalableOperation(Migration[ScalableOperationInput, OperationState]):
         self.state.figures.update(
             topics=outcome.topics,
             changed_topics=outcome.changed,
-            found_topics=outcome.found,
+            found_topics=outcome.with_findings,
             failed_topics=outcome.failed,
             registered=outcome.registered,
             healed=outcome.healed,
@@ -108,7 +108,7 @@ class ScalableOperation(Migration[ScalableOperationInput, OperationState]):
         )
         self.state.certificate.update(
             outcomes=list(outcome.outcomes),
-            not_named=outcome.changed + outcome.found - len(outcome.outcomes),
+            not_named=outcome.changed + outcome.with_findings - len(outcome.outcomes),
         )
         failed = FailedItems(what="topic(s) failed", items=outcome.failures, count=outcome.failed)
         self.board.report_failures(failed)
@@ -137,7 +137,7 @@ class ScalableOperation(Migration[ScalableOperationInput, OperationState]):
 def _summary(outcome: OperationOutcome) -> str:
     counts = {
         "changed": outcome.changed,
-        "with findings": outcome.found,
+        "with findings": outcome.with_findings,
         "as before": outcome.unchanged,
         "failed": outcome.failed,
     }

@@ -168,8 +168,8 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
     def _record_drained(self, drained: DrainedTopic) -> None:
         self.state.facts.drained = drained
         self.state.figures.drain_seconds = drained.seconds
-        self.state.certificate.undrained = drained.left
-        for name, messages in drained.left.items():
+        self.state.certificate.undrained = drained.backlogs
+        for name, messages in drained.backlogs.items():
             self.board.note(f"{name} has {messages} unconsumed old messages, which stay available to its consumers")
 
     async def _verify(self) -> None:
@@ -207,8 +207,8 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             call = Call("Restore the policies of the namespace")
             undone = await self.activities.run(hold_release.undo, call)
             obstacles[:] = [undone.why] if undone.why else []
-            for policy in undone.kept:
-                self.board.note(policy)
+            for note in undone.notes:
+                self.board.note(note)
 
         await self.phases.undo(Phase.ROLLBACK, undo)
         return f"{obstacles[0]} ({cause})" if obstacles else ""
@@ -223,8 +223,8 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         return await self.activities.run(cleanup.forget, call)
 
     def _note_unrestored(self, released: Released) -> None:
-        for policy in released.kept:
-            self.board.note(policy)
+        for note in released.notes:
+            self.board.note(note)
 
     @property
     def _clients_until(self) -> datetime:

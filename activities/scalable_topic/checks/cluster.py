@@ -1,4 +1,4 @@
-"""What prechecks about scalable topics ask of the cluster as a whole."""
+"""Checks of the whole cluster in prechecks about scalable topics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_cluster(task: ClusterTask[ClusterInput], findings: Findings) -> None:
 
 
 def check_servers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
-    """Note why scalable topics of the cluster cannot be worked on now, whether they are made or are there."""
+    """Note why scalable topics of the cluster cannot be created or changed now."""
     store = f"the metadata store {task.input.metadata_url}"
     findings.check(store, lambda: _check_store(task, findings), of="STORE")
     findings.check(f"the brokers of {task.input.cluster}", lambda: _check_brokers(task, findings), of="BROKERS")
@@ -53,23 +53,23 @@ def check_servers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
 def _check_store(task: ClusterTask[ClusterInput], findings: Findings) -> None:
     with open_cas_reader(task.input.store, task.cluster.stores) as store:
         held = read_claim(store, Claim)
-        # Another migration of topics is waited for, and is no obstacle.
+        # Another migration of topics is not an obstacle: this one waits for it.
         owner = held.claim.workflow_id if held and is_ours(held.claim) else task.attempt.workflow_id
         check_store(findings, store, task.input.cluster, owner)
 
 
 def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
-    known = task.cluster.brokers()
-    if not known:
+    brokers = task.cluster.brokers()
+    if not brokers:
         cause = no_brokers(task.input.metadata_url).cause
         findings.block("NO_BROKERS", cause, "name the store as the brokers do, and start them")
-    told = task.admin.brokers.runtime_configuration().get("clusterName")
-    if told != task.input.cluster:
-        cause = f"{', '.join(task.input.admin_urls)} is the cluster {told!r}, and not {task.input.cluster!r}"
+    cluster = task.admin.brokers.runtime_configuration().get("clusterName")
+    if cluster != task.input.cluster:
+        cause = f"{', '.join(task.input.admin_urls)} is the cluster {cluster!r}, and not {task.input.cluster!r}"
         findings.block("CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
-    seen = [read_broker(name, broker) for name, broker in known]
+    seen = [read_broker(name, broker) for name, broker in brokers]
     check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
-    for name, broker in known:
+    for name, broker in brokers:
         settings = broker.brokers.runtime_configuration()
         check_broker(findings, name, settings)
         if used := configuration_store_apart(settings)[1]:
@@ -80,15 +80,15 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
                 "a configuration store apart from the metadata store is not supported; if both are one tree, name it "
                 "equally in metadataStoreUrl and configurationMetadataStoreUrl",
             )
-    check_addresses(findings, task.input.admin_urls, [url for _, broker in known for url in broker.urls])
+    check_addresses(findings, task.input.admin_urls, [url for _, broker in brokers for url in broker.urls])
 
 
 def check_rights(admin: PulsarAdmin, findings: Findings, namespaces: Iterable[str]) -> None:
-    """Note namespaces whose topics the worker's role may not make scalable; nothing is changed.
+    """Note the namespaces whose topics the role of the worker may not make scalable; change nothing.
 
     Args:
         admin: of the cluster.
-        findings: where that goes.
+        findings: collects the results.
         namespaces: `tenant/namespace` of each.
     """
     for namespace in namespaces:
@@ -106,14 +106,14 @@ def check_rights(admin: PulsarAdmin, findings: Findings, namespaces: Iterable[st
 def check_auto_scale(
     task: ClusterTask[ClusterInput], wanted: AutoScale | None, findings: Findings, namespaces: Sequence[str]
 ) -> None:
-    """Note where a broker would refuse the auto-scale policy that topics are to get; nothing is changed.
+    """Note where a broker would refuse the auto-scale policy of the input; change nothing.
 
     Each broker is asked once for all namespaces whose own policy is the same.
 
     Args:
         task: an attempt of the migration.
         wanted: the policy; None for none.
-        findings: where that goes.
+        findings: collects the results.
         namespaces: `tenant/namespace` of each topic.
     """
     if wanted is None:
@@ -122,7 +122,7 @@ def check_auto_scale(
     for namespace, own in zip(namespaces, task.each(namespaces, lambda name: _auto_scale_of(task, name)), strict=True):
         alike.setdefault(own, []).append(namespace)
     asked = [(name, broker, group) for name, broker in task.cluster.writable_brokers() for group in alike.values()]
-    for refusal in task.each(asked, lambda one: _refusal(*one, wanted)):
+    for refusal in task.each(asked, lambda request: _refusal(*request, wanted)):
         if refusal:
             _block_auto_scale(findings, refusal)
 
@@ -130,7 +130,7 @@ def check_auto_scale(
 def check_auto_scale_again(
     task: ClusterTask[ClusterInput], wanted: AutoScale | None, findings: Findings, namespace: str
 ) -> None:
-    """Note where the first broker that answers would refuse the policy; others decide alike, and PRECHECK asked all."""
+    """Note whether the first broker that answers refuses the policy; PRECHECK has asked all brokers."""
     if wanted is None:
         return
     for name, broker in task.cluster.writable_brokers():
@@ -158,16 +158,16 @@ def _block_auto_scale(findings: Findings, refusal: str) -> None:
 
 
 def check_addresses(findings: Findings, urls: Iterable[str], registered: Iterable[str]) -> None:
-    """Note addresses that lead to no broker directly: a proxy may hold a request, and send it on much later.
+    """Note addresses that do not lead to a broker directly: a proxy may delay a request.
 
     Args:
-        findings: where that goes.
+        findings: collects the results.
         urls: of the admin interface, as the input names them.
-        registered: those that brokers have registered.
+        registered: addresses that brokers have registered.
     """
     brokers = [*registered]
-    known = {address for url in brokers for address in _addresses(url)}
-    if others := [url for url in urls if not known & _addresses(url)]:  # mutant: scalable-topic/a-proxy-is-a-broker
+    addresses = {address for url in brokers for address in _addresses(url)}
+    if others := [url for url in urls if not addresses & _addresses(url)]:  # mutant: scalable-topic/a-proxy-is-a-broker
         findings.block(
             "ADMIN_ADDRESS",
             f"{', '.join(others)} has not the address of a registered broker: a proxy may hold a request, and send it "
@@ -177,13 +177,13 @@ def check_addresses(findings: Findings, urls: Iterable[str], registered: Iterabl
 
 
 def _addresses(url: str) -> set[str]:
-    """Return the host of an address, and what it resolves to."""
+    """Return the host of an address, and the addresses to which it resolves."""
     host = httpx.URL(url).host
     try:
-        found = socket.getaddrinfo(host, None)
+        addresses = socket.getaddrinfo(host, None)
     except OSError:
         return {host}
-    return {host, *(str(address[4][0]) for address in found)}
+    return {host, *(str(address[4][0]) for address in addresses)}
 
 
 def check_broker(findings: Findings, name: str, settings: Mapping[str, str]) -> None:

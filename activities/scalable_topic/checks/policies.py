@@ -1,7 +1,6 @@
-"""What policies of a topic, of its namespace and of its brokers mean for a topic that becomes scalable.
+"""Checks of the policies of a topic, of its namespace and of its brokers.
 
-Segments have policies of the namespace and of `topic://…`; those that were set on `persistent://…` end with the regular
-topic.
+Segments have the policies of the namespace and of `topic://…`; policies of `persistent://…` end with the regular topic.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from models.lifecycle.failures import some
 from models.segments.segment import SubscriptionKind
 
 _Rights = Mapping[str, Sequence[str]]
-"""What each role may do."""
+"""The actions that each role may perform."""
 
 _CAUGHT_UP = "delete_when_subscriptions_caught_up"
 _KEEPS = ("retention", "offloadPolicies")
-"""Policies of a topic by which its consumed messages stay, by name."""
+"""Names of the policies of a topic that keep its consumed messages."""
 _TTL, _EXPIRATION = "messageTTL", "subscriptionExpirationTime"
 _ATTACHED_AS = {SubscriptionKind.STREAM: "Exclusive", SubscriptionKind.QUEUE: "Shared"}
-"""As what V5 consumers of each kind attach to segments."""
+"""Subscription type with which V5 consumers of each kind attach to segments."""
 _EVICTS = "consumer_backlog_eviction"
 _QUOTAS = {"destination_storage": "limitSize", "message_age": "limitTime"}
 """Kinds of backlog quotas, with the field of their limit."""
@@ -41,11 +40,11 @@ def check_policies(
     """Note why the policies of a topic keep it from becoming scalable.
 
     Args:
-        findings: where that goes.
-        topic: as it is, with its policies.
+        findings: collects the results.
+        topic: the current regular topic, with its policies.
         namespace: policies of its namespace, as brokers write them.
         broker: settings of a broker.
-        remove: whether the regular topic is deleted in the end.
+        remove: whether the cleanup deletes the regular topic.
     """
     _check_retention(findings, topic, remove=remove)
     _check_backlog(findings, topic, namespace, broker)  # mutant: scalable-topic/own-expiry-is-lost
@@ -59,14 +58,14 @@ def check_policies(
 
 
 def own_retention(admin: PulsarAdminReader, topic: TopicName) -> list[str]:
-    """Return the policies of a topic itself by which its consumed messages stay, by name; empty where it is gone."""
+    """Return the names of the own policies of a topic that keep its consumed messages; empty if it is gone."""
     try:
-        found = {
+        policies = {
             name: admin.topic_policies.get(topic, name) for name in (*_KEEPS, *(f"{GLOBAL}{keep}" for keep in _KEEPS))
         }
     except (AdminNotFound, AdminUnsupported):
         return []
-    return _keeping(found)
+    return _keeping(policies)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
@@ -83,17 +82,17 @@ def _keeping(policies: Mapping[str, Any]) -> list[str]:
 
 
 def _check_retention(findings: Findings, topic: TopicInventory, *, remove: bool) -> None:
-    if not (kept := _keeping(topic.policies or {})):
+    if not (names := _keeping(topic.policies or {})):
         return
     cause = (
-        f"{topic.name} keeps consumed messages by policies of its own ({', '.join(kept)}), which brokers do not ask "
+        f"{topic.name} keeps consumed messages by policies of its own ({', '.join(names)}), which brokers do not ask "
         "when they drop the regular topic from the layout"
     )
     if remove:
         findings.block(
             "OWN_RETENTION",
             f'{cause}; with "cleanup": "remove" these messages would be deleted',
-            'start with "cleanup": "leave"; or remove these policies, if nobody needs the messages',
+            'start with "cleanup": "leave"; or remove these policies, if the messages are not needed',
         )
     else:
         findings.warn(f"{cause}: they are kept with the regular topic, and what is sent later by the namespace's")
@@ -102,7 +101,7 @@ def _check_retention(findings: Findings, topic: TopicInventory, *, remove: bool)
 def _check_backlog(
     findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str]
 ) -> None:
-    """Note policies by which a topic keeps what was not consumed longer than its segments would."""
+    """Note policies with which a topic keeps unconsumed messages for longer than its segments would."""
     lost = [name for name, given in _limits(namespace, broker).items() if _is_longer(topic.own_policy(name), given)]
     own: Mapping[str, Any] = topic.own_policy(BACKLOG_QUOTAS) or {}
     quotas: Mapping[str, Any] = namespace.get("backlog_quota_map") or {}
@@ -110,8 +109,8 @@ def _check_backlog(
         there = quotas.get(kind) or _default_quota(kind, broker)
         if kind not in own or there.get("policy") != _EVICTS:
             continue
-        kept = own[kind].get(field, -1) if own[kind].get("policy") == _EVICTS else -1
-        if _is_longer(kept, there.get(field)):
+        own_limit = own[kind].get(field, -1) if own[kind].get("policy") == _EVICTS else -1
+        if _is_longer(own_limit, there.get(field)):
             lost.append(f"{BACKLOG_QUOTAS} {kind}")
     if lost:
         findings.block(
@@ -126,7 +125,7 @@ def _check_expiration(
     findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str], *, remove: bool
 ) -> None:
     minutes = subscription_expiration(namespace, broker)
-    ordered = [one.name for one in topic.durable if kind_of(one) is SubscriptionKind.STREAM]
+    ordered = [subscription.name for subscription in topic.durable if kind_of(subscription) is SubscriptionKind.STREAM]
     if not (minutes and (ordered or remove)):
         return
     why = (
@@ -150,7 +149,7 @@ def _check_types(
     # Brokers write their own setting as `[Exclusive, Shared]`.
     names = {name.strip(" []") for name in allowed} - {""}
     refused = {
-        need: [one.name for one in topic.durable if kind_of(one) is kind]
+        need: [subscription.name for subscription in topic.durable if kind_of(subscription) is kind]
         for kind, need in _ATTACHED_AS.items()
         if names and need not in names
     }
@@ -167,12 +166,12 @@ def _check_types(
 
 
 def _limits(namespace: Mapping[str, Any], broker: Mapping[str, str]) -> dict[str, int]:
-    """Return what holds for segments, by the names of a topic's own policies; 0 for no limit."""
+    """Return the limits of segments, by the names of the own policies of a topic; 0 for no limit."""
     return {_TTL: message_ttl(namespace, broker), _EXPIRATION: subscription_expiration(namespace, broker)}
 
 
 def _is_longer(own: int | None, given: int | None) -> bool:
-    """Return whether a topic's own limit lets more stay than one that holds otherwise; 0 and less are no limit."""
+    """Return whether the own limit of a topic keeps more than the inherited one; 0 or less means unlimited."""
     return own is not None and given is not None and given > 0 and (own <= 0 or own > given)
 
 
@@ -187,7 +186,7 @@ def _check_replication(
 ) -> None:
     # Replicators that run are reported from the topic's statistics; a link that is down has none.
     wanted = topic.own_policy("replication") or namespace.get("replication_clusters") or ()
-    running = {name for part in topic.parts if part.stats for name in part.stats.replication}
+    running = {name for partition in topic.parts if partition.stats for name in partition.stats.replication}
     if others := sorted({*wanted} - running - {broker.get("clusterName")}):
         findings.block(
             "REPLICATED",

@@ -1,8 +1,7 @@
 """Checks of one topic: why it cannot become scalable, and what its operator should know (PIP-475).
 
-Made in PRECHECK, and again right before anything is changed.
-
-Brokers check its clients alone; all else here loses messages, or finds another topic (5.0.1).
+They run in PRECHECK, and again right before the first change. Brokers only check the clients of the topic: without the
+other checks messages could be lost, or another topic changed (5.0.1).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from models.scalable_topic.input import TopicOptions, cleans_up
 from models.segments.layout import SegmentLayout
 from models.topic_controller.names import scalable_topic_of
 
-# Of a subscription that has had no consumer since its topic was loaded.
+# Type of a subscription that has had no consumer since its topic was loaded.
 _UNKNOWN = "None"
 # Brokers write the layout into one record; ZooKeeper takes less than a megabyte.
 _LAYOUT_BYTES = 900_000
@@ -35,7 +34,7 @@ _DEAD_LETTERS = re.compile(r"-(DLQ|RETRY)$")
 _COMPACTION_POLICY = "compactionThreshold"
 
 
-def check_one(
+def check_regular_topic(
     admin: PulsarAdminReader,
     store: CasReader,
     findings: Findings,
@@ -44,13 +43,13 @@ def check_one(
     *,
     workflow_id: str,
 ) -> None:
-    """Note why a topic cannot become scalable; one that an earlier run has begun with can be completed.
+    """Note why a topic cannot become scalable; a topic that an earlier run has begun with can be completed.
 
     Args:
         admin: of the cluster.
         store: the brokers' metadata store.
-        findings: where that goes.
-        topic: as it is, with its policies and schemas.
+        findings: collects the results.
+        topic: the current regular topic, with its policies and schemas.
         options: how topics become scalable.
         workflow_id: of the migration that asks.
     """
@@ -65,7 +64,7 @@ def check_one(
     check_topic(findings, topic, record, begun=begun)
     check_controlled(findings, name, store)
     if record.state is RecordState.ABSENT and other is None and not begun:
-        # Those of a scalable topic that has the name are its own.
+        # Segments of a scalable topic that has the name are its own.
         check_segments(findings, topic, store.children(SegmentName.folder(name)))
     namespace = admin.namespaces.policies(name.namespace_path).raw
     broker = admin.brokers.runtime_configuration()
@@ -77,23 +76,23 @@ def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecor
     """Note all blockers and warnings of a topic at once.
 
     Args:
-        findings: where they go.
-        topic: as it is.
-        record: what brokers keep of a scalable topic of that name.
+        findings: collects the results.
+        topic: the current regular topic.
+        record: the brokers' record of a scalable topic of that name.
         begun: whether an earlier run has begun with the topic, and this one continues.
     """
     _check_name(findings, topic)
     _check_record(findings, topic, record, begun=begun)
     _check_storage(findings, topic)
     _check_subscriptions(findings, topic)
-    _tell_of_clients(findings, topic)
+    _warn_of_clients(findings, topic)
 
 
 def check_controlled(findings: Findings, name: TopicName, store: CasReader) -> None:
-    """Note a topic that is a part of another one, which a controller of this project leads.
+    """Note a topic that is a part of another one, which a topic controller of this project leads.
 
     Args:
-        findings: where that goes.
+        findings: collects the results.
         name: of the topic.
         store: the brokers' metadata store.
     """
@@ -108,29 +107,29 @@ def check_controlled(findings: Findings, name: TopicName, store: CasReader) -> N
 
 
 def check_segments(findings: Findings, topic: TopicInventory, there: Collection[str]) -> None:
-    """Note segments that the migration would make, and that are there before it has begun.
+    """Note segments that the migration would create, and that exist before it has begun.
 
-    Brokers answer as if they had made them. What they hold would come to consumers as messages of the topic, and one
-    that was ended takes none.
+    Brokers answer as if they had created them. Their messages would be delivered as messages of the topic, and a
+    terminated segment takes none.
 
     Args:
-        findings: where that goes.
-        topic: as it is.
-        there: descriptors of segments that are stored under the topic's name.
+        findings: collects the results.
+        topic: the current regular topic.
+        there: descriptors of segments that are stored under the name of the topic.
     """
-    wanted = {one.descriptor for one in planned(topic.name, topic.partitions).active}
-    if left := sorted(wanted & {*there}):  # mutant: scalable-topic/segments-of-an-earlier-topic-are-taken
+    wanted = {segment.descriptor for segment in planned(topic.name, topic.partitions).active}
+    if existing := sorted(wanted & {*there}):  # mutant: scalable-topic/segments-of-an-earlier-topic-are-taken
         findings.block(
             "SEGMENTS_LEFT",
-            f"segments {some(left)} of topic://{topic.name.local_path} are there, and are of an earlier scalable topic "
-            "of this name: its messages would be delivered again, and a segment that was ended takes none",
-            "delete each of them, if nobody needs its messages: curl -X DELETE "
-            f"http://BROKER:8080/admin/v2/segments/{topic.name.local_path}/{left[0]}?force=true",
+            f"segments {some(existing)} of topic://{topic.name.local_path} are there, and are of an earlier scalable "
+            "topic of this name: its messages would be delivered again, and a segment that was ended takes none",
+            "delete each of them, if its messages are not needed: curl -X DELETE "
+            f"http://BROKER:8080/admin/v2/segments/{topic.name.local_path}/{existing[0]}?force=true",
         )
 
 
 def _is_begun(store: CasReader, name: TopicName, workflow_id: str) -> bool:
-    """Return whether there is something to continue with: what another migration has made scalable is only scalable."""
+    """Return whether this migration continues with the topic; false if another migration has made it scalable."""
     node = store.get(topic_record(f"{name.namespace_path}/{name.topic}"))
     record = None if node is None else TopicClaim.model_validate_json(node.value)
     if record is None or not record.begun:
@@ -180,10 +179,10 @@ def _check_record(findings: Findings, topic: TopicInventory, record: ScalableRec
 
 
 def _check_storage(findings: Findings, topic: TopicInventory) -> None:
-    for part in topic.unloadable:
+    for partition in topic.unloadable:
         findings.block(
             "TOPIC_NOT_LOADED",
-            f"no broker can load {part.name}: {part.load_error}",
+            f"no broker can load {partition.name}: {partition.load_error}",
             "cure that, or leave the topic out",
         )
     if topic.compacted or (topic.policies or {}).get(_COMPACTION_POLICY):
@@ -193,7 +192,7 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
             "values of old keys",
             "leave it out",
         )
-    there = {part.name for part in topic.parts}
+    there = {partition.name for partition in topic.parts}
     partitions = list(map(topic.name.of_partition, range(topic.partitions)))
     if missing := [name for name in partitions if name not in there]:
         findings.block(
@@ -208,7 +207,7 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
             f"the layout of {topic.name} would have {size:,} bytes, too many for a record of the metadata store",
             "leave it out, or copy its messages to a topic with fewer partitions",
         )
-    clusters = sorted({name for part in topic.parts if part.stats for name in part.stats.replication})
+    clusters = sorted({name for partition in topic.parts if partition.stats for name in partition.stats.replication})
     if clusters:
         findings.block(
             "REPLICATED",
@@ -229,7 +228,7 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
 
 def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
     durable = topic.durable
-    if odd := [repr(one.name) for one in durable if not recordable(one.name)]:
+    if odd := [repr(subscription.name) for subscription in durable if not recordable(subscription.name)]:
         findings.block(
             "SUBSCRIPTION_NAME",
             f"brokers cannot record subscriptions of these names: {some(odd)} of {topic.name}",
@@ -238,17 +237,17 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
     if KEEPER in topic.subscriptions:  # mutant: scalable-topic/what-keeps-a-copy-becomes-a-subscription
         findings.block(
             "COPY_NOT_ENDED",
-            f"{topic.name} is the copy of a scalable topic, and {KEEPER} keeps its messages; nobody consumes that, and "
-            "segments would keep theirs for it as well",
+            f"{topic.name} is the copy of a scalable topic, and {KEEPER} keeps its messages; it has no consumers, and "
+            "segments would keep their messages for it as well",
             "end the copy first: operation end_copy of ScalableOperation",
         )
-    if replicated := [one.name for one in durable if one.replicated]:
+    if replicated := [subscription.name for subscription in durable if subscription.replicated]:
         findings.block(
             "SUBSCRIPTION_REPLICATED",
             f"positions of {some(replicated)} of {topic.name} are carried to other clusters, and would not be any more",
             "end that for these subscriptions first, or leave the topic out",
         )
-    if delayed := [one.name for one in durable if one.delayed]:
+    if delayed := [subscription.name for subscription in durable if subscription.delayed]:
         findings.block(
             "DELAYED_MESSAGES",
             f"{some(delayed)} of {topic.name} hold messages back until they are due; V5 consumers of scalable topics "
@@ -256,9 +255,9 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
             "wait until they are delivered, or leave the topic out",
         )
     if waiting := undrained_streams(topic):
-        told = some([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
-        findings.warn(f"the migration of {topic.name} waits until ordered subscriptions have no backlog: {told}")
-    if unused := [one.name for one in durable if one.type == _UNKNOWN]:
+        backlogs = some([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
+        findings.warn(f"the migration of {topic.name} waits until ordered subscriptions have no backlog: {backlogs}")
+    if unused := [subscription.name for subscription in durable if subscription.type == _UNKNOWN]:
         findings.warn(
             f"brokers do not know how {some(unused)} of {topic.name} are consumed: they have had no consumer since the "
             "topic was loaded, and will be read by queue consumers. If one is ordered, let its consumer come for a "
@@ -266,7 +265,7 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
         )
 
 
-def _tell_of_clients(findings: Findings, topic: TopicInventory) -> None:
+def _warn_of_clients(findings: Findings, topic: TopicInventory) -> None:
     if transactions := open_transactions(topic):
         findings.warn(f"the migration of {topic.name} waits until transactions have ended: {some(transactions)}")
     if _DEAD_LETTERS.search(topic.name.topic):
@@ -274,8 +273,8 @@ def _tell_of_clients(findings: Findings, topic: TopicInventory) -> None:
             f"{topic.name} is named like a topic of dead letters or retries: clients of older libraries send there "
             "only when a message fails, and would be refused. Leave it out, unless V5 clients alone use it"
         )
-    if (found := census(topic)).legacy:
+    if (clients := census(topic)).legacy:
         findings.warn(
-            f"the migration of {topic.name} waits for {found.legacy} connections of clients that cannot follow: "
-            f"{', '.join(found.named)}"
+            f"the migration of {topic.name} waits for {clients.legacy} connections of clients that cannot follow: "
+            f"{', '.join(clients.named)}"
         )

@@ -1,7 +1,7 @@
 """A scalable topic that has the name of a regular one, and did not come from it.
 
-Brokers make one, with one segment, when a client looks up `topic://…` and no topic of that kind is there (5.0). From
-then on they refuse to migrate the regular topic. Where that topic is empty, the migration can remove it.
+Brokers create one, with one segment, when a client looks up `topic://…` and no such topic exists (5.0). From then on
+they refuse to migrate the regular topic. If the scalable topic is empty, the migration can remove it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory
-from activities.scalable_topic.conversion.segments import TopicGuard, look_at_segment
+from activities.scalable_topic.conversion.segments import TopicGuard, probe_segment
 from activities.scalable_topic.regular_topic import regular_parts
 from activities.scalable_topic.subscriptions import subscriptions_by_segment
 from clients.cas.store import CasReader, CasStore
@@ -33,21 +33,21 @@ from models.segments.layout import SegmentLayout
 from models.segments.repair import comes_from
 from models.segments.segment import SegmentInfo
 
-_LOOKS, _PAUSE = 8, 0.25
+_CHECKS, _PAUSE = 8, 0.25
 
 
 def foreign_layout(store: CasReader, record: ScalableRecord, topic: TopicInventory) -> SegmentLayout | None:
     """Return the layout of a scalable topic of the same name that did not come from the regular one; None for none.
 
-    One that names no regular topic has lost its parents to the brokers, or never had any. Only where the regular topic
-    was ended can it have come from there: what still takes messages did not become scalable.
+    If a layout names no regular topic, brokers have dropped its parents, or it never had any. It can only have come
+    from the regular topic if that is terminated: a topic that still takes messages did not become scalable.
     """
     layout = record.layout
     return None if layout is None or _came_from(store, layout, regular_parts(topic)) else layout
 
 
 def name_taken_problem(name: TopicName) -> str:
-    """Say that a scalable topic has the name which did not come from the regular one."""
+    """Return the message for a scalable topic that has the name, and did not come from the regular topic."""
     return (
         f"topic://{name.local_path} exists, and did not come from {name}: a client that looked it up, or a tool, has "
         'made it; start again with "replace_empty": true, which removes it if it is empty'
@@ -55,7 +55,7 @@ def name_taken_problem(name: TopicName) -> str:
 
 
 def name_is_taken(name: TopicName) -> str:
-    """Say what a migration left behind that found another scalable topic of the name during its flip."""
+    """Return the note of a migration that found another scalable topic of this name during its flip."""
     return (
         f"another scalable topic has the name of {name} now, which stays regular; segments that were made for the flip "
         "were not deleted"
@@ -65,13 +65,17 @@ def name_is_taken(name: TopicName) -> str:
 def has_become(store: CasReader, record: ScalableRecord, name: TopicName) -> bool:
     """Return whether a regular topic has become the scalable topic of its name; False where the record is not valid.
 
-    As `foreign_layout`, for a topic of which only the name was read.
+    Like `foreign_layout`, if only the name of the topic is known.
     """
     if (layout := record.layout) is None:
         return False
-    named = [TopicName.parse(part) for segment in layout.segments.values() if (part := segment.legacy_topic_name)]
-    parts = [part for part in named if part.whole == name] if named else [name, name.of_partition(0)]
-    return _came_from(store, layout, parts)
+    named = [
+        TopicName.parse(partition) for segment in layout.segments.values() if (partition := segment.legacy_topic_name)
+    ]
+    partitions = (
+        [partition for partition in named if partition.whole == name] if named else [name, name.of_partition(0)]
+    )
+    return _came_from(store, layout, partitions)
 
 
 def check_name(
@@ -83,15 +87,15 @@ def check_name(
     *,
     replace: bool,
 ) -> None:
-    """Note that the name is taken, and what can be done.
+    """Note that a scalable topic has the name, and what can be done.
 
     Args:
         admin: of the cluster.
         store: the brokers' metadata store.
-        findings: where it goes.
+        findings: collects the results.
         topic: the regular one.
         layout: of the scalable topic that has its name.
-        replace: whether the migration may remove it where it is empty.
+        replace: whether the migration may remove it if it is empty.
     """
     local = topic.name.local_path
     taken = f"topic://{local} exists, and did not come from {topic.name}"
@@ -120,19 +124,19 @@ def remove_empty(
     *,
     pause: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Remove the scalable topic that has the name, if nothing was ever sent to it; harmless when done twice.
+    """Remove the scalable topic that has the name, if nothing was ever sent to it; idempotent.
 
-    Its segments are ended first, so that what is compared cannot change: a producer that has come just now is told so,
-    and loses nothing. Its record goes last, if it is still the one that was read. Brokers' own deletion is not used: it
-    deletes the schema too, which is the regular topic's. What is deleted has other names than segments of a topic that
-    was regular, whose numbers begin behind those of its parents.
+    Its segments are terminated first, so that they cannot change during the check: a producer that has just connected
+    gets an error, and loses nothing. Its record is deleted last, unless it was changed. The deletion of brokers is not
+    used: it would also delete the schema, which belongs to the regular topic. The deleted segments have other names
+    than segments of a migrated topic, whose numbers start after those of its parents.
 
     Args:
         admin: of the cluster.
         store: the brokers' metadata store.
-        change: makes each change.
+        change: sends each change.
         topic: the regular one.
-        guard: of the topic; asked before each change.
+        guard: of the topic; checked before each change.
         pause: waits for seconds.
 
     Raises:
@@ -150,21 +154,21 @@ def remove_empty(
     require_unused()
     for segment in layout.segments.values():
         _end(change, name, segment, guard.require)
-    if used := [one.descriptor for one in layout.segments.values() if not _never_used(store, name, one)]:
+    if used := [segment.descriptor for segment in layout.segments.values() if not _never_used(store, name, segment)]:
         raise StoreConflict(
             f"topic://{name.local_path} is not empty: segments {some(used)} hold messages, or were not ended. It "
             "takes no messages any more, and is not removed; consume what it holds, and delete it"
         )
     for segment in layout.segments.values():
         change(
-            connect=lambda admin, segment=segment: look_at_segment(admin, name, segment),
+            connect=lambda admin, segment=segment: probe_segment(admin, name, segment),
             fence=guard.require,
             change=lambda admin, segment=segment: admin.scalable_topics.delete_segment(name, segment.descriptor),
         )
     remove_record(store, name, record.version, guard.check, require_unused)
-    # The broker that led the topic is elected again before it learns that the topic is gone: the record is there
-    # again, without a value (5.0.1).
-    for _ in range(_LOOKS):
+    # The broker that led the topic is elected again before it learns that the topic is gone. The election creates the
+    # record again, without a value (5.0.1).
+    for _ in range(_CHECKS):
         pause(_PAUSE)
         clear_empty(store, name, guard.check)
 
@@ -172,24 +176,24 @@ def remove_empty(
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def _came_from(store: CasReader, layout: SegmentLayout, parts: Sequence[TopicName]) -> bool:
+def _came_from(store: CasReader, layout: SegmentLayout, partitions: Sequence[TopicName]) -> bool:
     named = any(segment.legacy for segment in layout.segments.values())
-    return comes_from(layout, list(map(str, parts))) and (named or _ended(store, parts))
+    return comes_from(layout, list(map(str, partitions))) and (named or _ended(store, partitions))
 
 
-def _ended(store: CasReader, parts: Sequence[TopicName]) -> bool:
-    """Return whether a regular topic was ended, or is gone; partitions may have been added since."""
-    nodes = [node for part in parts if (node := store.get(part.managed_ledger_path))]
+def _ended(store: CasReader, partitions: Sequence[TopicName]) -> bool:
+    """Return whether a regular topic was terminated, or is gone; partitions may have been added since."""
+    nodes = [node for partition in partitions if (node := store.get(partition.managed_ledger_path))]
     return not nodes or any(decode_ledger_info(node.value).HasField("terminatedPosition") for node in nodes)
 
 
 def _used(admin: PulsarAdminReader, store: CasReader, topic: TopicInventory, layout: SegmentLayout) -> str:
-    """Return how a scalable topic was used, in words that follow its name; empty where it can be removed."""
+    """Return how a scalable topic was used, as a phrase that follows its name; empty if it can be removed."""
     name = topic.name
     if any(segment.legacy for segment in layout.segments.values()):
         return "names other regular topics"
     if layout.epoch:
-        # Its segments may have the names that those of the regular topic will have.
+        # Its segments may have the names that segments of the regular topic will have.
         return "has been split, merged or rebucketed"
     clients: set[str] = set()
     cursors = subscriptions_by_segment(store, name, layout.segments.values())
@@ -204,7 +208,7 @@ def _used(admin: PulsarAdminReader, store: CasReader, topic: TopicInventory, lay
         stored += stats.storage_size
     if stored or clients:
         return f"holds {stored:,} bytes, and has {f'clients: {some(sorted(clients))}' if clients else 'no clients'}"
-    # Those that the regular topic has as well get their places from there.
+    # Subscriptions that the regular topic has as well get their cursors from there.
     if own := sorted(subscriptions - topic.subscriptions.keys()):
         return f"has subscriptions that {name} does not have: {some(own)}"
     return ""
@@ -213,7 +217,7 @@ def _used(admin: PulsarAdminReader, store: CasReader, topic: TopicInventory, lay
 def _end(change: ChangeOrNever, name: TopicName, segment: SegmentInfo, fence: Callable[[], object]) -> None:
     try:
         change(
-            connect=lambda admin: look_at_segment(admin, name, segment),
+            connect=lambda admin: probe_segment(admin, name, segment),
             fence=fence,
             change=lambda admin: admin.scalable_topics.terminate_segment(name, segment.descriptor),
         )
@@ -223,7 +227,7 @@ def _end(change: ChangeOrNever, name: TopicName, segment: SegmentInfo, fence: Ca
 
 
 def _never_used(store: CasReader, name: TopicName, segment: SegmentInfo) -> bool:
-    """Return whether a segment has ended before its first message, or is gone."""
+    """Return whether a segment was terminated before its first message, or is gone."""
     node = store.get(SegmentName(name, segment.descriptor).managed_ledger_path)
     if node is None:
         return True

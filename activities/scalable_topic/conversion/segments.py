@@ -1,11 +1,11 @@
-"""The segments that will take new messages, made before a topic becomes scalable, and taken back where it does not.
+"""The segments for new messages: created before a topic becomes scalable, and deleted if it stays regular.
 
-Consumers of V5 follow within milliseconds of the brokers' migration. One that starts at the end (`Latest`) finds no
-cursor of its subscription on segments that brokers have just made, and so misses what was sent there before it came.
+V5 consumers follow within milliseconds of the brokers' migration. A consumer that starts at the end (`Latest`) finds no
+cursor of its subscription on segments that brokers have just created, and so misses earlier messages.
 
-Late requests would make segments of a topic that stays regular, or delete those of one that has become scalable, with
-their messages. So each arrives soon after its fence or never, and a record says what an attempt that follows one that
-died must wait for.
+Late requests would create segments of a topic that stays regular, or delete segments of a scalable topic with their
+messages. So each request arrives soon after its fence or never. After an attempt that died, a record says which
+requests the next one must wait for.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from models.segments.segment import SegmentInfo
 
 HARMLESS = (RecordState.ABSENT, RecordState.EMPTY)
 """States of the record of a topic that is regular."""
-_NOBODY = "nobody"
-_LONGEST_CREATION, _LOOK_EVERY = 60.0, 0.5
-# A request that finds the name barred has a node for a moment.
+_PROBED_SUBSCRIPTION = "pulsar-migrate-probe"
+_LONGEST_CREATION, _POLL_INTERVAL = 60.0, 0.5
+# A request that finds the name barred holds a lock node for a moment.
 _LONGEST_REFUSAL = 5.0
 
 
@@ -41,19 +41,19 @@ class TopicGuard(Protocol):
     """The right to change one topic, with its record."""
 
     def require(self) -> object:
-        """Raises where somebody else is in charge."""
+        """Raise if another attempt is in charge."""
         ...
 
     def check(self) -> Check:
-        """Return the same as a part of a transaction."""
+        """Return the check as a part of a transaction."""
         ...
 
     def note(self, **fields: object) -> object:
-        """Write into the record what is about to be done, or was."""
+        """Write fields of the record, before or after a change."""
         ...
 
 
-def make_children(
+def create_children(
     change: ChangeOrNever,
     name: TopicName,
     partitions: int,
@@ -62,98 +62,100 @@ def make_children(
     *,
     each: ItemMapper,
 ) -> None:
-    """Make the segments that a migration will make, with the places of subscriptions; harmless when done twice.
+    """Create the segments that a migration will use, with cursors of the subscriptions; idempotent.
 
     Args:
-        change: makes each change.
+        change: sends each change.
         name: the regular topic.
-        partitions: of it; 0 for none.
+        partitions: of the regular topic; 0 for an unpartitioned one.
         subscriptions: durable ones.
-        fence: raises where somebody else is in charge; asked before each change.
-        each: does the same for many items.
+        fence: raises if another attempt is in charge; called before each change.
+        each: calls a function for many items.
     """
 
-    def make(segment: SegmentInfo) -> None:
+    def create(segment: SegmentInfo) -> None:
         change(
-            connect=lambda admin: look_at_segment(admin, name, segment),
+            connect=lambda admin: probe_segment(admin, name, segment),
             fence=fence,
             change=lambda admin: admin.scalable_topics.create_segment(name, segment.descriptor, subscriptions),
         )
 
-    each(planned(name, partitions).active, make)
+    each(planned(name, partitions).active, create)
 
 
-def take_back_children(
+def delete_children(
     change: ChangeOrNever, store: CasStore, name: TopicName, partitions: int, guard: TopicGuard, *, each: ItemMapper
 ) -> None:
-    """Delete them again, with the record that brokers begin when they report their load.
+    """Delete the segments of `create_children`, with the empty record that load reports of brokers create.
 
     Args:
-        change: makes each change.
+        change: sends each change.
         store: the brokers' metadata store.
-        name: the regular topic, which has not become scalable; no request that makes it so can arrive any more.
-        partitions: of it; 0 for none.
-        guard: of the topic; asked before each change.
-        each: does the same for many items.
+        name: the topic, which is regular; no request that makes it scalable can arrive any more.
+        partitions: of the regular topic; 0 for an unpartitioned one.
+        guard: of the topic; checked before each change.
+        each: calls a function for many items.
 
     Raises:
         StoreConflict: the topic is scalable.
-        StoreContention: brokers report again and again.
+        StoreContention: brokers keep reporting.
     """
 
-    def take_back(segment: SegmentInfo) -> None:
+    def delete(segment: SegmentInfo) -> None:
         change(
-            connect=lambda admin: look_at_segment(admin, name, segment),
+            connect=lambda admin: probe_segment(admin, name, segment),
             fence=require,
             change=lambda admin: admin.scalable_topics.delete_segment(name, segment.descriptor),
         )
 
     def require() -> None:
         if (state := read_scalable(store, name).state) not in HARMLESS:
-            raise StoreConflict(f"the record of {name} is {state}: its segments are not taken back")
+            raise StoreConflict(f"the record of {name} is {state}: its segments are not deleted")
         guard.require()
 
     guard.note(stage=Stage.WITHDRAWING)
-    each(planned(name, partitions).active, take_back)
+    each(planned(name, partitions).active, delete)
     clear_empty(store, name, guard.check)
 
 
-def unexpected_segment_topics(layout: SegmentLayout, parts: Sequence[TopicName]) -> list[str]:
-    """Segments that were made for fewer partitions than brokers then found, in words; they are none of the topic's.
+def unexpected_segment_topics(layout: SegmentLayout, partitions: Sequence[TopicName]) -> list[str]:
+    """Return a note about segments that were created for fewer partitions than brokers then migrated.
 
     Args:
-        layout: as brokers wrote it.
-        parts: the partitions that there were before, or the topic itself.
+        layout: written by brokers.
+        partitions: the previous partitions, or the topic itself.
     """
-    names = [str(part) for part in parts]
+    names = [str(partition) for partition in partitions]
     if {segment.legacy_topic_name for segment in layout.segments.values() if segment.legacy} <= {*names}:
         return []
-    known = {segment.descriptor for segment in layout.segments.values()}
-    left = [one.descriptor for one in SegmentLayout.migrated(names, 0).active if one.descriptor not in known]
-    return [
-        f"partitions were added during the flip; the segments {some(left)} of before are left, and nobody uses them"
+    descriptors = {segment.descriptor for segment in layout.segments.values()}
+    unused = [
+        segment.descriptor
+        for segment in SegmentLayout.migrated(names, 0).active
+        if segment.descriptor not in descriptors
     ]
+    return [f"partitions were added during the flip; the segments {some(unused)} that were created before are not used"]
 
 
-def look_at_segment(admin: PulsarAdmin, name: TopicName, segment: SegmentInfo) -> None:
-    """Ask the broker that a change of the segment is sent on to; there may be no such segment."""
-    admin.scalable_topics.backlog(name, segment.descriptor, _NOBODY)
+def probe_segment(admin: PulsarAdmin, name: TopicName, segment: SegmentInfo) -> None:
+    """Open a connection to the broker of a segment, which may not exist, with a request that changes nothing."""
+    admin.scalable_topics.backlog(name, segment.descriptor, _PROBED_SUBSCRIPTION)
 
 
 @dataclass(frozen=True)
 class Withdrawal:
-    """Keeps a regular topic that was about to become scalable regular, for good. Each step can be done again.
+    """Withdraws a flip, so that the topic stays regular. Each step can be repeated.
 
-    A broker may have the request still: one that was frozen reads it when it continues, minutes later, and carries it
-    out. Neither the worker nor a clock can say when that is over. So no broker may create the scalable topic any more,
-    until each broker that may have the request has answered another one.
+    A broker may still have the request: a frozen broker reads it when it continues, minutes later, and carries it out.
+    Neither the worker nor a clock can tell when that is over. So no broker may create the scalable topic until each
+    broker that may have the request has answered another one.
 
     Attributes:
         store: the brokers' metadata store.
-        guard: of the topic; asked before each change.
-        change: makes what must not arrive late.
-        each: does the same for many items.
-        await_late_requests: waits until nothing arrives any more that a worker may have sent.
+        guard: of the topic; checked before each change.
+        change: sends requests that must not arrive late.
+        each: calls a function for many items.
+        await_late_requests: waits until no request of a worker can arrive any more.
         answering: returns names of the brokers that answer now.
         pause: waits for seconds.
     """
@@ -167,15 +169,15 @@ class Withdrawal:
     pause: Callable[[float], object] = time.sleep
 
     def run(self, name: TopicName, partitions: int, asked: Collection[str]) -> str | None:
-        """See that a topic stays regular, and delete what was made for it.
+        """Keep a topic regular, and delete what was created for it.
 
         Args:
             name: the regular topic.
-            partitions: of it; 0 for none.
+            partitions: of the regular topic; 0 for an unpartitioned one.
             asked: names of brokers that may still have a request to make it scalable.
 
         Returns:
-            what is left, in words, empty for nothing; None where it is scalable, or its record cannot be read.
+            What remains to be done, empty for nothing; None if the topic is scalable, or its record cannot be read.
         """
         if not self.stop(name, partitions):
             return None
@@ -184,61 +186,61 @@ class Withdrawal:
         return self.end(name, partitions, asked, before)
 
     def stop(self, name: TopicName, partitions: int) -> bool:
-        """Keep brokers from making a topic scalable, and delete its segments; False where it is too late for that.
+        """Keep brokers from making a topic scalable, and delete its segments; return false if it is too late.
 
-        The segments go at once: their load reports make a record without a value, with which no client finds the
-        regular topic either (5.0.1).
+        The segments are deleted at once: their load reports create a record without a value, and then no client finds
+        the regular topic either (5.0.1).
 
         Raises:
-            StoreContention: a broker has been about to make it scalable for long.
+            StoreContention: a broker has been making it scalable for too long.
         """
         bar_creation(self.store, name, self.guard.require)  # mutant: scalable-topic/a-frozen-broker-continues
         self._await_creation(name, _LONGEST_CREATION)  # mutant: scalable-topic/requests-under-way-are-not-waited-for
         if read_scalable(self.store, name).state not in HARMLESS:
             allow_creation(self.store, name, self.guard.check)
             return False
-        self._take_back(name, partitions)  # mutant: scalable-topic/segments-stay-while-requests-are-waited-for
+        self._delete_children(name, partitions)  # mutant: scalable-topic/segments-stay-while-requests-are-waited-for
         return True
 
     def end(self, name: TopicName, partitions: int, asked: Collection[str], answered: Collection[str]) -> str:
-        """Delete what came late, and let brokers create such a topic again if none has the request any more.
+        """Delete what late requests created, and allow creation again if no broker has the request any more.
 
         Args:
             name: the regular topic.
-            partitions: of it; 0 for none.
+            partitions: of the regular topic; 0 for an unpartitioned one.
             asked: names of brokers that may still have the request.
-            answered: those that answered before nothing arrived any more that a worker may have sent.
+            answered: names of brokers that answered before the wait for late requests.
 
         Returns:
-            what is left, in words; empty for nothing.
+            What remains to be done; empty for nothing.
 
         Raises:
-            StoreContention: a broker is about to make it scalable; see `stop`.
+            StoreContention: a broker is making it scalable; see `stop`.
         """
         self._await_creation(name, _LONGEST_REFUSAL)  # mutant: scalable-topic/a-request-under-way-is-withdrawn-from
-        self._take_back(name, partitions)
+        self._delete_children(name, partitions)
         # mutant: scalable-topic/brokers-that-do-not-answer-have-no-request
         silent = {*asked} - ({*answered} & {*self.answering()}) if asked else set[str]()
         self.guard.note(stage=Stage.CLAIMED, asked=tuple(sorted(silent)))
         if silent:
-            return self.left(name, silent)
+            return self.describe_silent(name, silent)
         allow_creation(self.store, name, self.guard.check)
         return ""
 
-    def left(self, name: TopicName, silent: Collection[str]) -> str:
-        """Return what is left where brokers do not answer that may have the request, in words."""
+    def describe_silent(self, name: TopicName, silent: Collection[str]) -> str:
+        """Return the message about brokers that do not answer, and may have the request."""
         return (
             f"{some(sorted(silent))} may still have a request to make {name} scalable, and does not answer. The node "
             f"{bar_path(name)} in the metadata store keeps brokers from carrying it out, and from creating "
             f"topic://{name.local_path}; the next start of a migration or operation removes it once they answer. If "
-            "such a broker is gone for good, delete the node"
+            "such a broker is gone permanently, delete the node"
         )
 
-    def _take_back(self, name: TopicName, partitions: int) -> None:
-        take_back_children(self.change, self.store, name, partitions, self.guard, each=self.each)
+    def _delete_children(self, name: TopicName, partitions: int) -> None:
+        delete_children(self.change, self.store, name, partitions, self.guard, each=self.each)
 
     def _await_creation(self, name: TopicName, limit: float) -> None:
-        """Wait for requests that were under way; their nodes go with them, or with their broker's session."""
+        """Wait for requests in flight; their lock nodes vanish with them, or with the session of their broker."""
         end = time.monotonic() + limit
         while locks := creation_locks(self.store, name):
             if time.monotonic() > end:
@@ -247,4 +249,4 @@ class Withdrawal:
                     "store. Restart brokers until the node is gone, or delete it if no broker has it as its own, and "
                     "start a migration or operation again"
                 )
-            self.pause(_LOOK_EVERY)
+            self.pause(_POLL_INTERVAL)

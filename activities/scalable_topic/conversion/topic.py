@@ -1,8 +1,8 @@
-"""How one topic becomes scalable: the brokers' migration, and at once all that it leaves out (PIP-475, "Migration").
+"""The flip of one topic: the brokers' migration, and the steps that it leaves out (PIP-475, "Migration").
 
-Brokers make new segments without cursors of the subscriptions that there are (5.0.1), so a consumer that begins at the
-end misses what was sent before it came. Subscriptions get no record: at the next split or merge they lose their places.
-A migration whose last step fails leaves regular topics that take messages which no consumer reads.
+Brokers create the new segments without cursors of existing subscriptions (5.0.1), so a consumer that starts at the end
+misses earlier messages. Subscriptions get no record, and lose their cursors at the next split or merge. If the last
+step of the migration fails, regular topics still take messages, which no consumer reads.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from activities.scalable_topic.conversion.name_taken import foreign_layout, name
 from activities.scalable_topic.conversion.segments import (
     TopicGuard,
     Withdrawal,
-    make_children,
-    take_back_children,
+    create_children,
+    delete_children,
     unexpected_segment_topics,
 )
 from activities.scalable_topic.regular_topic import (
@@ -58,29 +58,29 @@ from models.segments.repair import with_kept_parents
 from models.segments.segment import SubscriptionKind
 
 _TRIES = 3
-# What a broker also says when a report of load makes an empty record between its look and its write.
+# A broker also answers this if a load report creates an empty record between its check and its write.
 _RECORD_EXISTS = "already scalable"
-# A broker has decided not to do it: clients that cannot follow are attached, or the worker lacks the right.
+# A broker refuses: clients that cannot follow are attached, or the worker lacks the right.
 _REFUSALS = (AdminConflict, AdminDenied)
 
 
 @dataclass(frozen=True)
 class TopicConversion:
-    """Makes one topic scalable. Each step can be done again, also behind one that died.
+    """Makes one topic scalable. Each step can be repeated, also after an attempt that died.
 
     Attributes:
         admin: of the cluster.
         store: the brokers' metadata store.
         read: reads the regular topic, which stays when it is scalable.
-        guard: of the topic; asked before each change, since brokers cannot be fenced.
-        change: makes what must not arrive late.
-        each: does the same for many items; a topic may have hundreds of partitions.
-        stage: how far an earlier attempt came.
-        noted: what it has noted; None where there was none.
-        keep: have brokers never drop regular parents, nor delete regular topics.
-        await_late_requests: waits until nothing arrives any more that one may have sent.
+        guard: of the topic; checked before each change, since brokers cannot be fenced.
+        change: sends requests that must not arrive late.
+        each: calls a function for many items; a topic may have hundreds of partitions.
+        stage: the progress of an earlier attempt.
+        noted: the record of an earlier attempt; None if there was none.
+        keep: keep brokers from dropping regular parents and deleting regular topics.
+        await_late_requests: waits until no request of an earlier attempt can arrive any more.
         registered: returns names of all brokers.
-        answering: returns names of those that answer now.
+        answering: returns names of the brokers that answer now.
         pause: waits for seconds.
     """
 
@@ -99,59 +99,61 @@ class TopicConversion:
     pause: Callable[[float], object] = time.sleep
 
     def run(self, topic: TopicInventory | None = None, *, force: bool = False) -> FlippedTopic:
-        """Make the topic scalable, unless it is, and complete what that leaves out.
+        """Make the topic scalable, unless it already is, and do what the brokers' migration leaves out.
 
         Args:
-            topic: the regular one as it was right before; None to read it.
-            force: also under clients that cannot follow.
+            topic: the regular topic, just read; None to read it.
+            force: migrate even if clients that cannot follow are connected.
 
         Raises:
             AdminConflict: such clients are attached; nothing has changed.
             AdminDenied: the worker's role may not make it scalable; nothing has changed.
-            StoreConflict: the record is empty or broken, and people must decide.
+            StoreConflict: the record is empty or broken, and an operator must decide.
             AdminError: a broker refuses, or does not answer; another attempt continues from there.
         """
         begun = time.monotonic()
         if self.stage is Stage.WITHDRAWING:  # mutant: scalable-topic/late-deletions-are-not-waited-for
-            # What deletes segments must not arrive when they have become the topic's own.
+            # Deletions of segments must not arrive after the segments have become part of the topic.
             self.await_late_requests()
             topic = None
         topic = topic or self.read()
-        self._leave_old_plan(topic)
+        self._withdraw_old_plan(topic)
         layout, of_brokers = self._made_scalable(topic, force=force)
-        # Before a broker leads the topic, which the first record of a subscription has one do.
-        led = _keep_parents(self.store, topic.name, self.guard.require) if self.keep else ""
-        known = self._to_record(topic)
-        self._register(topic.name, known)  # mutant: scalable-topic/no-records
+        # Before a broker leads the topic: recording the first subscription makes a broker the leader.
+        leader_warning = _keep_parents(self.store, topic.name, self.guard.require) if self.keep else ""
+        recorded = self._to_record(topic)
+        self._register(topic.name, recorded)  # mutant: scalable-topic/no-records
         before = regular_parts(topic)
         ended = sum(self.each(before, self._terminated))  # mutant: scalable-topic/regular-topics-that-take-messages
-        # Until the topic has ended, and is scalable for all brokers, clients may make more of them, and partitions too.
+        # Until the topic is terminated, clients may create more subscriptions, and partitions too.
         topic = self.read()
-        ended += sum(self.each([part for part in regular_parts(topic) if part not in before], self._terminated))
-        late = {name: kind for name, kind in self._to_record(topic).items() if name not in known}
+        ended += sum(
+            self.each([partition for partition in regular_parts(topic) if partition not in before], self._terminated)
+        )
+        late = {name: kind for name, kind in self._to_record(topic).items() if name not in recorded}
         self._register(topic.name, late)  # mutant: scalable-topic/no-records-of-late-ones
-        registered = [*known, *late]
+        registered = [*recorded, *late]
         self._give_cursors(topic.name, layout, registered)  # mutant: scalable-topic/no-check-of-cursors
-        # With those of before: what has been deleted since stays deleted for the next attempt too.
+        # Includes previously recorded ones: subscriptions that were deleted since stay deleted in the next attempt.
         ever = {*registered, *(self.noted.registered if self.noted else ())}
         self.guard.note(stage=Stage.FLIPPED, registered=tuple(sorted(ever)), asked=())
         return FlippedTopic(
             segments=len(layout.active),
-            registered=len(known) + len(late),
+            registered=len(recorded) + len(late),
             terminated=ended,
             migrate_seconds=round(of_brokers, 3),
             seconds=round(time.monotonic() - begun, 3),
             faults=(
-                *migration_faults(layout, [str(part) for part in regular_parts(topic)]),
+                *migration_faults(layout, [str(partition) for partition in regular_parts(topic)]),
                 *unexpected_segment_topics(layout, before),
                 *unrecordable(topic),
                 *_unfinished(topic),
-                *filter(None, (led,)),
+                *filter(None, (leader_warning,)),
             ),
         )
 
     def withdrawn(self) -> bool:
-        """Take back what an earlier attempt may have begun; whether the topic stays regular."""
+        """Withdraw what an earlier attempt may have begun; return whether the topic stays regular."""
         if self.stage is Stage.CLAIMED:
             return True
         topic = self.read()
@@ -161,7 +163,7 @@ class TopicConversion:
 
     @property
     def withdrawal(self) -> Withdrawal:
-        """What takes back that which was made for a topic that stays regular."""
+        """The withdrawal of segments and requests for a topic that stays regular."""
         return Withdrawal(
             self.store,
             self.guard,
@@ -172,18 +174,18 @@ class TopicConversion:
             pause=self.pause,
         )
 
-    def take_back(self, name: TopicName, partitions: int) -> None:
-        """Delete what was made for a topic that stays regular."""
-        take_back_children(self.change, self.store, name, partitions, self.guard, each=self.each)
+    def delete_children(self, name: TopicName, partitions: int) -> None:
+        """Delete the segments that were created for a topic that stays regular."""
+        delete_children(self.change, self.store, name, partitions, self.guard, each=self.each)
 
-    def _leave_old_plan(self, topic: TopicInventory) -> None:
-        """Where somebody has added partitions since an earlier attempt, what that has made is nobody's."""
+    def _withdraw_old_plan(self, topic: TopicInventory) -> None:
+        """Delete the segments of an earlier attempt if partitions were added since."""
         before = self._begun.partitions if self._begun else topic.partitions
         if before != topic.partitions and read_scalable(self.store, topic.name).layout is None:
             self.withdrawal.run(topic.name, before, self._may_have_it)
 
     def _made_scalable(self, topic: TopicInventory, *, force: bool) -> tuple[SegmentLayout, float]:
-        """Return the layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
+        """Return the layout and the seconds of the brokers' call, 0 if the topic was already scalable."""
         name, partitions = topic.name, topic.partitions
         subscriptions = [*self._to_record(topic)]
         call = _Call({*self._may_have_it}, unclear=self.stage is not Stage.CLAIMED)
@@ -194,7 +196,7 @@ class TopicConversion:
             if record.state is RecordState.BROKEN or (call.is_refused and not call.found_record):
                 break
             if record.state is RecordState.EMPTY:
-                # A broker told the load of a new segment before another had written the record.
+                # A broker reported the load of a new segment before another one had written the record.
                 clear_empty(self.store, name, self.guard.check)
             self._ask(name, partitions, subscriptions, call, force=force)
         record = read_scalable(self.store, name)
@@ -207,15 +209,15 @@ class TopicConversion:
         raise StoreConflict(unreadable(name, record.state)) from call.refusal
 
     def _ask(self, name: TopicName, partitions: int, subscriptions: Sequence[str], call: _Call, *, force: bool) -> None:
-        """Ask a broker to make the topic scalable; what it says proves nothing."""
+        """Ask a broker to make the topic scalable; its answer proves nothing."""
         brokers = {*self.registered()}
         call.sent = False
         self.guard.note(stage=Stage.FLIPPING, partitions=partitions, asked=tuple(sorted(call.silent)))
         try:
             allow_creation(self.store, name, self.guard.check)
             # mutant: scalable-topic/no-segments-before-the-call
-            make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)
-            # An attempt that dies from here on does not know whether it was sent.
+            create_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)
+            # If the attempt dies from here on, the request may have been sent.
             self.guard.note(asked=tuple(sorted(call.silent | brokers)))
             begun = time.monotonic()
             self._migrate(name, call, force=force)
@@ -226,7 +228,7 @@ class TopicConversion:
         except _REFUSALS as error:
             call.refusal = error
         except AdminUnreachable as error:
-            # It may have written the record, and another attempt may have.
+            # This request, or one of another attempt, may have written the record.
             call.refusal, call.unclear = error, True
             # mutant: scalable-topic/brokers-with-the-request-are-not-waited-for
             # mutant: scalable-topic/brokers-without-the-request-are-waited-for
@@ -235,22 +237,22 @@ class TopicConversion:
             self.guard.note(asked=tuple(sorted(call.silent)))
 
     def _left_alone(self, name: TopicName, partitions: int, call: _Call) -> bool:
-        """Take back what was made for a topic that was refused; returns whether it is scalable all the same."""
+        """Delete the segments of a topic that was refused; return whether it is scalable nevertheless."""
         if not call.is_refused:
             if isinstance(call.refusal, AdminServerError):
-                # That may last; the next attempt makes it again.
+                # The failure may last; the next attempt creates the segments again.
                 self._stop(name, partitions)
             return False
         if call.unclear or call.silent:
             return self.withdrawal.run(name, partitions, call.silent) is None
-        # A broker has refused it, and no request is on its way.
-        self.take_back(name, partitions)
+        # A broker has refused, and no request is in flight.
+        self.delete_children(name, partitions)
         self.guard.note(stage=Stage.CLAIMED, asked=())
         return False
 
     def _own(self, topic: TopicInventory, record: ScalableRecord) -> SegmentLayout:
-        """Return the layout, if the topic has become what it describes."""
-        # What was to keep brokers from it would keep them from it indefinitely once the topic is deleted.
+        """Return the layout, if it came from this topic."""
+        # A remaining lock would keep brokers from creating the topic again after its deletion.
         # mutant: scalable-topic/a-topic-that-is-scalable-stays-barred
         allow_creation(self.store, topic.name, self.guard.check)
         if record.layout is None or foreign_layout(self.store, record, topic) is not None:
@@ -264,7 +266,7 @@ class TopicConversion:
 
         def fence() -> None:
             self.guard.require()
-            # A report of load that came since segments were made would have the brokers fail; as late as can be.
+            # As late as possible: a load report since the creation of the segments would let the broker fail.
             clear_empty(self.store, name, self.guard.check)
 
         self.change(
@@ -275,7 +277,7 @@ class TopicConversion:
 
     @property
     def _begun(self) -> TopicClaim | None:
-        """What an earlier attempt has noted that began with the topic; None where none did."""
+        """The record of an earlier attempt that began with the topic; None if there was none."""
         return None if self.stage is Stage.CLAIMED else self.noted
 
     def _to_record(self, topic: TopicInventory) -> dict[str, SubscriptionKind]:
@@ -287,10 +289,10 @@ class TopicConversion:
         return self.noted.asked if self.noted else ()
 
     def _stop(self, name: TopicName, partitions: int) -> None:
-        """Leave no segments to a topic that stays regular for now, if that can be done."""
+        """Delete the segments of a topic that stays regular for now, if possible."""
         with suppress(StoreError):
             replace(self, each=map_sequential).withdrawal.stop(name, partitions)
-            # All deletions were answered: none can arrive when the next attempt has made the segments again.
+            # All deletions were answered: none can arrive after the next attempt has created the segments again.
             self.guard.note(stage=Stage.FLIPPING)
 
     def _register(self, name: TopicName, subscriptions: Mapping[str, SubscriptionKind]) -> None:
@@ -300,18 +302,18 @@ class TopicConversion:
         )
         record_all(self.admin, self.store, name, subscriptions, fence=self.guard.check, each=self.each, cure=cure)
 
-    def _terminated(self, part: TopicName) -> bool:
-        """Return whether a regular topic had to be ended."""
-        if is_terminated(self.admin, part):
+    def _terminated(self, partition: TopicName) -> bool:
+        """Terminate a regular topic; return false if it already was terminated."""
+        if is_terminated(self.admin, partition):
             return False
-        # A late one would end another topic of the same name for good.
+        # A late request would permanently terminate another topic of the same name.
         self.change(
-            connect=lambda admin: admin.topics.internal_stats(part),
+            connect=lambda admin: admin.topics.internal_stats(partition),
             fence=self.guard.require,
-            change=lambda admin: admin.topics.terminate(part),
+            change=lambda admin: admin.topics.terminate(partition),
         )
-        if not is_terminated(self.admin, part):
-            raise StoreConflict(f"{part} still takes messages, although its broker said that it was terminated")
+        if not is_terminated(self.admin, partition):
+            raise StoreConflict(f"{partition} still takes messages, although its broker said that it was terminated")
         return True
 
     def _give_cursors(self, name: TopicName, layout: SegmentLayout, subscriptions: Sequence[str]) -> None:
@@ -351,14 +353,14 @@ def conversion_of(
 
 @dataclass
 class _Call:
-    """The brokers' own call to make a topic scalable, and what came of it.
+    """The request to make a topic scalable, and its result.
 
     Attributes:
-        silent: names of brokers that may have it still, since it was not answered.
-        unclear: whether something that was asked for may have been done.
-        sent: whether the last one was sent; what is asked for before it may fail.
-        refusal: of the last one.
-        seconds: that the last one took; 0 where it was refused.
+        silent: names of brokers that may still have a request, since it was not answered.
+        unclear: whether a request may have been carried out.
+        sent: whether the last request was sent; the calls before it may fail.
+        refusal: the error of the last request.
+        seconds: duration of the last request; 0 if it was refused.
     """
 
     silent: set[str]
@@ -369,17 +371,17 @@ class _Call:
 
     @property
     def is_refused(self) -> bool:
-        """Whether a broker has decided not to do it."""
+        """Whether a broker has refused."""
         return isinstance(self.refusal, _REFUSALS)
 
     @property
     def found_record(self) -> bool:
-        """Whether a broker refused for a record: if that turns out to be empty, the request can be sent again."""
+        """Whether a broker refused because of a record; if that is empty, the request can be sent again."""
         return isinstance(self.refusal, AdminConflict) and _RECORD_EXISTS in self.refusal.reason
 
 
 def _unfinished(topic: TopicInventory) -> list[str]:
-    """Return transactions that were open when a regular topic was ended, in words."""
+    """Return a description of the transactions that were open when a regular topic was terminated."""
     return [
         f"transactions were open when {transactions} was ended: consumers do not get their messages, nor any after them"
         for transactions in open_transactions(topic)
@@ -387,23 +389,23 @@ def _unfinished(topic: TopicInventory) -> list[str]:
 
 
 def _keep_parents(store: CasStore, topic: TopicName, fence: Callable[[], object]) -> str:
-    """Have brokers never drop the regular parents of a topic, nor delete the regular topic; harmless when done twice.
+    """Mark the regular parents of a topic, so that brokers never drop or delete them; idempotent.
 
     Brokers check once a minute whether all subscriptions have consumed a regular parent, and the retention has ended.
-    Then they drop it from the layout, and delete the regular topic (5.0.1). A broker that leads the topic uses the
-    layout that it has read, so none may.
+    Then they drop it from the layout, and delete the regular topic (5.0.1). The leader of a
+    topic uses the layout that it has read, so the topic must not have a leader.
 
     Args:
         store: the brokers' metadata store.
         topic: the scalable one.
-        fence: raises where another attempt is in charge; asked before the change.
+        fence: raises if another attempt is in charge; called before the change.
 
     Returns:
-        why that cannot be done, in words; empty where it is done.
+        Why the parents cannot be marked; empty if they are.
 
     Raises:
         StoreConflict: the topic is not scalable any more.
-        StoreContention: the record changes again and again.
+        StoreContention: the record keeps changing.
     """
 
     def keep() -> str:

@@ -1,4 +1,4 @@
-"""Operation `audit`: faults that lose messages, or hide them from clients, at the next change of segments."""
+"""Operation `audit`: faults that would lose messages, or hide them from clients, at the next change of segments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from activities.scalable_topic.operations.context import TopicEditor, TopicView
 from activities.scalable_topic.regular_topic import is_terminated
-from activities.scalable_topic.subscriptions import Known, lacking
+from activities.scalable_topic.subscriptions import KnownSubscription, lacking
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
@@ -23,12 +23,14 @@ def audit(view: TopicView) -> TopicOutcome:
         StoreConflict: the record is empty or cannot be read.
     """
     layout = view.layout()
-    known = view.known_subscriptions(layout)
-    found = [*_curable(view, layout, known), *_others(view, layout)]
-    if not found:
-        told = f"{len(known)} subscriptions with a record and a cursor on each of {len(layout.active)} segments"
-        return view.outcome(Verdict.UNCHANGED, told)
-    return view.outcome(Verdict.FOUND, "; ".join(found))
+    subscriptions = view.known_subscriptions(layout)
+    faults = [*_curable(view, layout, subscriptions), *_others(view, layout)]
+    if not faults:
+        description = (
+            f"{len(subscriptions)} subscriptions with a record and a cursor on each of {len(layout.active)} segments"
+        )
+        return view.outcome(Verdict.UNCHANGED, description)
+    return view.outcome(Verdict.FOUND, "; ".join(faults))
 
 
 def fix(editor: TopicEditor) -> TopicOutcome:
@@ -38,25 +40,28 @@ def fix(editor: TopicEditor) -> TopicOutcome:
         StoreConflict: something is still missing although a broker reported success.
     """
     layout = editor.layout()
-    known = editor.known_subscriptions(layout)
+    subscriptions = editor.known_subscriptions(layout)
     others = list(_others(editor, layout))
-    found = list(_curable(editor, layout, known))
-    if not found:
+    curable = list(_curable(editor, layout, subscriptions))
+    if not curable:
         return editor.outcome(Verdict.FOUND, "; ".join(others)) if others else audit(editor)
     done = editor.secure(layout.active)
-    told = "; ".join([*(f"cured: {one}" for one in found), *others])
+    description = "; ".join([*(f"cured: {fault}" for fault in curable), *others])
     verdict = Verdict.FOUND if others else Verdict.CHANGED
-    return editor.outcome(verdict, told, registered=done.registered, healed=done.healed)
+    return editor.outcome(verdict, description, registered=done.registered, healed=done.healed)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def _curable(view: TopicView, layout: SegmentLayout, known: list[Known]) -> Iterator[str]:
-    if lost := [one.name for one in known if not one.recorded]:
+def _curable(view: TopicView, layout: SegmentLayout, subscriptions: list[KnownSubscription]) -> Iterator[str]:
+    if lost := [subscription.name for subscription in subscriptions if not subscription.recorded]:
         yield f"{some(lost)} have no record: what they have not consumed is lost at the next split, merge or sweep"
     for descriptor, lack in lacking(
-        view.store, view.name, layout.active, [one.name for one in known if one.recorded]
+        view.store,
+        view.name,
+        layout.active,
+        [subscription.name for subscription in subscriptions if subscription.recorded],
     ).items():
         yield f"segment {descriptor} {lack}"
 
@@ -70,7 +75,7 @@ def _others(view: TopicView, layout: SegmentLayout) -> Iterator[str]:
                 f'with "segment": {segment.segment_id}'
             )
         if segment.legacy_topic_name and _takes_messages(view, segment.legacy_topic_name):
-            yield f"{segment.legacy_topic_name} still takes messages, which nobody reads. Cure: terminate it"
+            yield f"{segment.legacy_topic_name} still takes messages, which no consumer reads. Cure: terminate it"
 
 
 def _has_ended(view: TopicView, descriptor: str) -> bool:

@@ -10,7 +10,7 @@ from activities.lifecycle.parallel import map_sequential
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.pulsar.registrations import BROKERS
 from activities.scalable_topic.context import ClusterTask
-from activities.scalable_topic.subscriptions import Known, give_cursors, known_subscriptions, record_all
+from activities.scalable_topic.subscriptions import KnownSubscription, give_cursors, known_subscriptions, record_all
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound, StoreUnsupported
 from clients.pulsar.admin.brokers import registered_urls
@@ -90,7 +90,7 @@ class TopicView:
                     raise StoreConflict("brokers are deleting it; delete it again if that does not end")
                 return record.layout
 
-    def known_subscriptions(self, layout: SegmentLayout) -> list[Known]:
+    def known_subscriptions(self, layout: SegmentLayout) -> list[KnownSubscription]:
         """Return all subscriptions that have a record, or a cursor on a segment of the layout."""
         return known_subscriptions(self.task, self.store, self.name, layout)
 
@@ -105,7 +105,7 @@ class TopicEditor(TopicView):
 
     Attributes:
         store: the brokers' metadata store.
-        guard: the right to change the topic; asked before each change.
+        guard: the right to change the topic; checked before each change.
     """
 
     store: CasStore
@@ -131,8 +131,8 @@ class TopicEditor(TopicView):
             StoreUnsupported: brokers cannot record a subscription.
             StoreConflict: something is still missing although a broker reported success.
         """
-        known, check = self.known_subscriptions(self.layout()), self.guard.check
-        names = [one.name for one in known]
+        subscriptions, check = self.known_subscriptions(self.layout()), self.guard.check
+        names = [subscription.name for subscription in subscriptions]
         # First: brokers fail to record a subscription while a segment is missing.
         healed = give_cursors(self.admin, self.store, self.name, segments, names, fence=check, each=map_sequential)
         if odd := [repr(name) for name in names if not recordable(name)]:
@@ -140,9 +140,9 @@ class TopicEditor(TopicView):
                 f"brokers cannot record subscriptions of these names: {', '.join(odd)}; move their consumers to a "
                 "subscription of another name, and delete them"
             )
-        kinds = {one.name: one.kind for one in known}
+        kinds = {subscription.name: subscription.kind for subscription in subscriptions}
         record_all(self.admin, self.store, self.name, kinds, fence=check, each=map_sequential)
-        return Secured(sum(not one.recorded for one in known), healed)
+        return Secured(sum(not subscription.recorded for subscription in subscriptions), healed)
 
 
 def local(name: TopicName) -> str:
@@ -177,10 +177,10 @@ def leader_urls(view: TopicView) -> list[str]:
     return registered_urls(node.value, access) if node else []
 
 
-def zombie(broker: str) -> str:
+def false_leader(broker: str) -> str:
     """Return the message for a topic whose recorded leader denies that it leads."""
     return (
         f"the metadata store says that {broker} leads it, and that broker refuses to: it took part in an election "
-        f"once, and does not know that it has won. Restart {broker}, and have nobody ask brokers for the statistics of "
-        "scalable topics, which is how this comes about"
+        f"once, and does not know that it has won. Restart {broker}, and do not ask brokers for the statistics of "
+        "scalable topics, which causes this"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from activities.scalable_topic.operations.context import TopicEditor, TopicView, local
-from activities.scalable_topic.operations.copy_out.copy_out import copy_out, let_go
+from activities.scalable_topic.operations.copy_out.copy_out import copy_out, finish_copy
 from clients.pulsar.names import TopicName
 from models.scalable_topic.copies import CopiedOut
 from models.scalable_topic.operation_state import TopicOutcome, Verdict
@@ -12,9 +12,9 @@ from models.scalable_topic.operation_state import TopicOutcome, Verdict
 def preview_copy(view: TopicView) -> TopicOutcome:
     """Return what would be copied."""
     view.layout()
-    found = _copied(view, dry_run=True)
-    told = f"{found.entries} stored entries of {found.segments} segments would be copied to {found.target}"
-    return view.outcome(Verdict.CHANGED, told)
+    result = _copied(view, dry_run=True)
+    description = f"{result.entries} stored entries of {result.segments} segments would be copied to {result.target}"
+    return view.outcome(Verdict.CHANGED, description)
 
 
 def copy(editor: TopicEditor) -> TopicOutcome:
@@ -24,15 +24,15 @@ def copy(editor: TopicEditor) -> TopicOutcome:
         StoreError: see `copy_out`.
     """
     editor.layout()
-    done = _copied(editor, dry_run=False)
-    told = (
-        f"{done.messages} messages of {done.segments} segments are in {done.target}, equal and in the order of their "
-        f"keys (digest {done.digest})"
+    result = _copied(editor, dry_run=False)
+    description = (
+        f"{result.messages} messages of {result.segments} segments are in {result.target}, equal and in the order of "
+        f"their keys (digest {result.digest})"
     )
-    if done.caught_up:
-        return editor.outcome(Verdict.CHANGED, told, messages=done.messages)
+    if result.caught_up:
+        return editor.outcome(Verdict.CHANGED, description, messages=result.messages)
     more = "; producers still send: stop them, and copy again"
-    return editor.outcome(Verdict.FOUND, told + more, messages=done.messages)
+    return editor.outcome(Verdict.FOUND, description + more, messages=result.messages)
 
 
 def preview_end_copy(view: TopicView) -> TopicOutcome:
@@ -46,7 +46,7 @@ def end_copy(editor: TopicEditor) -> TopicOutcome:
     Raises:
         StoreConflict: the target has no other subscription.
     """
-    let_go(editor.task, _target(editor))
+    finish_copy(editor.task, _target(editor))
     return editor.outcome(Verdict.CHANGED, f"the copy to {_target(editor)} is ended")
 
 

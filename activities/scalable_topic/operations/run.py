@@ -1,4 +1,4 @@
-"""One operation over all its topics: one that fails does not keep others from it, and a retry goes over all again."""
+"""One operation on all its topics: a failed topic does not stop the others, and a retry checks all topics again."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from activities.scalable_topic.operations.context import (
     OperationTask,
     TopicEditor,
     TopicView,
+    false_leader,
     local,
-    zombie,
 )
 from activities.scalable_topic.operations.verbs import VERBS
 from clients.cas.store import CasReader, CasStore
@@ -47,19 +47,19 @@ from models.segments.segment import LayoutError
 
 ResultT = TypeVar("ResultT")
 
-_PATIENCE = 90.0
-"""Seconds that a topic may take to have a leader again: a session of a broker that died lasts 30 s by default."""
-_PATIENCE_WITH_LEADER = 20.0
-"""Seconds after which a leader that says that it is none does not learn it any more."""
+_RETRY_TIMEOUT = 90.0
+"""Seconds to wait for a new leader: the session of a dead broker lasts 30 s by default."""
+_LEADER_RETRY_TIMEOUT = 20.0
+"""Seconds after which a recorded leader that denies its role will not accept it any more."""
 _PAUSE = 1.0
 _TOPICS = "/topics"
 
 
 @step(OperationTask, name="check_operation", reads_only=True)
 def check(task: OperationTask) -> OperationCheck:
-    """PRECHECK: check the cluster, and count topics; in a dry run, what would be done with each. Writes nothing.
+    """Check the cluster and count the topics; in a dry run, preview the operation. Write nothing (PRECHECK).
 
-    What the cluster uses matters to what changes topics; of them it looks at the namespaces, and at no topic.
+    An operation that changes topics is also compared with the features in use, without those of single topics.
     """
     findings = Findings()
     check_servers(task, findings)
@@ -74,15 +74,15 @@ def check(task: OperationTask) -> OperationCheck:
                 "correct the patterns: tenant/namespace/topic, with * for any part of a name",
             )
         plan = _each(task, names, lambda name: _previewed(task, store, name)) if task.input.dry_run else None
-    found = OperationCheck(
+    result = OperationCheck(
         blockers=tuple(findings.blockers), warnings=tuple(findings.warnings), topics=len(names), plan=plan
     )
-    return task.covered(found, FeatureCensus(task.input.cluster), _namespaces(names)) if task.input.changes else found
+    return task.covered(result, FeatureCensus(task.input.cluster), _namespaces(names)) if task.input.changes else result
 
 
 @step(OperationTask, needs_open_run=True)
 def operate(task: OperationTask) -> OperationOutcome:
-    """OPERATE: carry the operation out for each topic; what changes something holds the cluster meanwhile.
+    """Run the operation on each topic; hold the cluster if the operation changes something (OPERATE).
 
     Raises:
         ClaimHeld: another kind of migration holds the cluster.
@@ -92,21 +92,21 @@ def operate(task: OperationTask) -> OperationOutcome:
         with open_cas_reader(task.input.store, task.cluster.stores) as store:
             return _each(task, _selected(task, store), lambda name: _previewed(task, store, name))
     with task.cluster.store() as store:
-        # Named before the cluster is claimed: policies of their namespaces may have to be held.
+        # Listed before the cluster is claimed: the policies of their namespaces may need to be overridden.
         names = _selected(task, store)
         namespaces = _namespaces(names)
         # The operation may have been held for days since PRECHECK.
         # mutant: coverage/operations-are-not-compared-again
         require_covered(task.input, lambda census: task.survey(census, namespaces))
         copies = task.input.operation is Operation.COPY
-        notes = take(task, namespaces if copies else ()).kept
+        notes = take(task, namespaces if copies else ()).notes
         outcome = _each(task, names, lambda name: _done(task, store, name))
     return outcome.model_copy(update={"notes": notes})
 
 
 @step(OperationTask, name="complete_operation")
 def complete(task: OperationTask) -> Released:
-    """COMPLETE and ROLLBACK: put held policies of topics back, forget the topics, and give up the claim."""
+    """Restore overridden policies, delete the records, and release the claim (COMPLETE and ROLLBACK)."""
     return release_cluster(task)
 
 
@@ -114,20 +114,20 @@ def complete(task: OperationTask) -> Released:
 
 
 def _selected(task: OperationTask, store: CasReader) -> list[TopicName]:
-    """Return all topics that are named, and those with a record that fit a pattern, in the order of their names."""
+    """Return all topics that the input names, and those with a record that match a pattern, ordered by name."""
     input = task.input
     names = {topic for topic in input.topics if not input.is_pattern(topic)}
     patterns = [topic for topic in input.topics if input.is_pattern(topic)]
     if patterns:
         namespaces = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
-        found = task.each(namespaces, lambda namespace: _recorded(store, namespace))
-        recorded = (name for each in found for name in each)
+        by_namespace = task.each(namespaces, lambda namespace: _recorded(store, namespace))
+        recorded = (name for topics in by_namespace for name in topics)
         names |= {name for name in recorded if any(matches(name, pattern) for pattern in patterns)}
     return [TopicName.parse(name) for name in sorted(names)]
 
 
 def _recorded(store: CasReader, namespace: str) -> list[str]:
-    """Return `tenant/namespace/topic` of all topics of a namespace that have a record, however it stands."""
+    """Return `tenant/namespace/topic` of all topics of a namespace with a record, which may be empty or broken."""
     # As brokers name nodes: see `TopicName.scalable_path`.
     return [f"{namespace}/{unquote_plus(topic)}" for topic in store.children(f"{_TOPICS}/{namespace}")]
 
@@ -142,7 +142,7 @@ def _each(
     done = itertools.count(1)
     task.context.progress(ProgressTask.OPERATE, ProgressUnit.TOPICS, 0, len(names))
 
-    def one(name: TopicName) -> TopicOutcome:
+    def process(name: TopicName) -> TopicOutcome:
         task.context.check()
         began = time.monotonic()
         outcome = work(name)
@@ -150,9 +150,9 @@ def _each(
         return outcome.model_copy(update={"seconds": outcome.seconds or round(time.monotonic() - began, 3)})
 
     if task.input.operation is Operation.COPY:
-        # Each copy has all of Spark's executors by itself.
-        return OperationOutcome.of(map_sequential(names, one))
-    return OperationOutcome.of(task.each(names, one))
+        # Each copy uses all Spark executors.
+        return OperationOutcome.of(map_sequential(names, process))
+    return OperationOutcome.of(task.each(names, process))
 
 
 def _previewed(task: OperationTask, store: CasReader, name: TopicName) -> TopicOutcome:
@@ -164,13 +164,13 @@ def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome
     guard = task.operation_guard(store, name)
     record = guard.take()
     if record.outcome is not None:
-        # An attempt before this one has done it; what it chose is not to be chosen again.
+        # An earlier attempt has done it; its choice must not be made again.
         return record.outcome
     editor = TopicEditor(task, store, name, guard)
     act = VERBS[task.input.operation].act
     assert act is not None, "only what changes something is carried out"
     began = time.monotonic()
-    outcome = _judged(editor, lambda: _patiently(editor, lambda: act(editor)))
+    outcome = _judged(editor, lambda: _with_retries(editor, lambda: act(editor)))
     unrestored = list(restore_auto_scale(store, guard, name))
     description = "; ".join([outcome.description, *unrestored])
     outcome = outcome.model_copy(update={"description": description, "seconds": round(time.monotonic() - began, 3)})
@@ -180,10 +180,10 @@ def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome
 
 
 def _judged(view: TopicView, work: Callable[[], TopicOutcome]) -> TopicOutcome:
-    """Return what became of a topic; an error that is its own is its outcome.
+    """Return the outcome of a topic; an error that concerns this topic only becomes its outcome.
 
     Raises:
-        StoreError: the metadata store does not answer, or somebody else is in charge: that concerns all topics.
+        StoreError: the metadata store does not answer, or another attempt is in charge, which concerns all topics.
     """
     try:
         return work()
@@ -197,15 +197,15 @@ def _judged(view: TopicView, work: Callable[[], TopicOutcome]) -> TopicOutcome:
         return view.outcome(Verdict.FAILED, _explained(view, error))
 
 
-def _patiently(editor: TopicEditor, work: Callable[[], ResultT]) -> ResultT:
-    """Try again for a while: brokers die, and others take over."""
+def _with_retries(editor: TopicEditor, work: Callable[[], ResultT]) -> ResultT:
+    """Retry for a limited time: brokers die, and others take over."""
     began = time.monotonic()
     while True:
         try:
             done = work()
         except (AdminUnreachable, StoreContention) as error:
-            patience = _PATIENCE_WITH_LEADER if _says_no_leader(error) else _PATIENCE
-            if time.monotonic() > began + patience:
+            timeout = _LEADER_RETRY_TIMEOUT if _says_no_leader(error) else _RETRY_TIMEOUT
+            if time.monotonic() > began + timeout:
                 raise
             why = f"brokers to do it for {local(editor.name)}: {error}"
             editor.task.context.waiting_for(WaitKind.RETRY, why)
@@ -221,5 +221,5 @@ def _says_no_leader(error: RetryableError) -> bool:
 
 def _explained(view: TopicView, error: StoreError) -> str:
     if isinstance(error, AdminServerError) and _says_no_leader(error):
-        return zombie(controller_of(view.store, view.name) or error.server)
+        return false_leader(controller_of(view.store, view.name) or error.server)
     return str(error)

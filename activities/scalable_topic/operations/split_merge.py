@@ -1,8 +1,8 @@
 """Operations `split`, `merge` and `rebucket`, run by brokers and then completed (PIP-468, PIP-486).
 
-Brokers answer 500 for a segment that is not active, not there or not a neighbour, and for their own failures (5.0.1).
+Brokers answer 500 for a segment that is not active, missing or not a neighbour, and for their own failures (5.0.1).
 A leader that dies between two of its steps leaves segments that take no messages, or that are missing. So the layout
-decides, and not the answer.
+decides, not the answer.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ def to_merge(view: TopicView, layout: SegmentLayout) -> SegmentChange:
     """
     if view.task.input.segments:
         return _change(layout, *view.task.input.segments)
-    loads = {one.segment_id: _traffic(view, one) for one in layout.active}
+    loads = {segment.segment_id: _traffic(view, segment) for segment in layout.active}
 
     def rank(pair: tuple[SegmentInfo, SegmentInfo]) -> tuple[float, float, int]:
-        bytes_, messages = (sum(both) for both in zip(*(loads[one.segment_id] for one in pair), strict=True))
-        return bytes_, messages, sum(one.hash_range.size for one in pair)
+        bytes_, messages = (sum(both) for both in zip(*(loads[segment.segment_id] for segment in pair), strict=True))
+        return bytes_, messages, sum(segment.hash_range.size for segment in pair)
 
     if len(layout.active) < 2:
         raise LayoutError("it has one active segment only, which cannot be merged")
-    one, other = min(pairwise(layout.active), key=rank)
-    return _change(layout, one.segment_id, other.segment_id)
+    first, second = min(pairwise(layout.active), key=rank)
+    return _change(layout, first.segment_id, second.segment_id)
 
 
 def planned(choose: Choose, view: TopicView) -> TopicOutcome:
@@ -71,16 +71,12 @@ def planned(choose: Choose, view: TopicView) -> TopicOutcome:
     layout = view.layout()
     change = choose(view, layout)
     if children := change.children(layout):
-        return view.outcome(Verdict.UNCHANGED, f"{_told(change, children)} already")
-    missing = [
-        known_subscription.name
-        for known_subscription in view.known_subscriptions(layout)
-        if not known_subscription.recorded
-    ]
+        return view.outcome(Verdict.UNCHANGED, f"{_describe(change, children)} already")
+    missing = [subscription.name for subscription in view.known_subscriptions(layout) if not subscription.recorded]
     become = ", ".join(map(str, change.ranges)) + _with_buckets(change.buckets)
-    told = f"{_named(change.parents)} would become {become}"
+    description = f"{_named(change.parents)} would become {become}"
     more = f"; subscriptions would get a record first: {', '.join(missing)}" if missing else ""
-    return view.outcome(Verdict.CHANGED, told + more)
+    return view.outcome(Verdict.CHANGED, description + more)
 
 
 def carried_out(choose: Choose, editor: TopicEditor) -> TopicOutcome:
@@ -105,7 +101,7 @@ def carried_out(choose: Choose, editor: TopicEditor) -> TopicOutcome:
         _ask(editor, change)
         others = list(_differences(change, before, editor.layout()))
     elif not again:
-        others = ["brokers, or somebody else, did it meanwhile"]
+        others = ["brokers, or another client, did it in the meantime"]
     children = change.children(editor.layout())
     if not children:
         raise StoreConflict(f"{_named(change.parents)} are as before after a broker said that they are changed")
@@ -175,14 +171,18 @@ def _completed(
 ) -> TopicOutcome:
     """Create missing segments and cursors of the change, and return the outcome."""
     # Brokers that change segments on their own at the same time give children names that they do not have (read).
-    new = [one for one in editor.layout().active if one.segment_id >= change.first_id or one in children]
+    new = [
+        segment for segment in editor.layout().active if segment.segment_id >= change.first_id or segment in children
+    ]
     # Includes subscriptions that were created while brokers changed the segments.
     late = editor.secure(new)
     if faults := layout_faults(editor.layout()):
         raise StoreConflict(f"the layout is not as it must be: {'; '.join(faults)}")
-    told = _told(change, children) + (" already" if verdict is Verdict.UNCHANGED else "")
+    description = _describe(change, children) + (" already" if verdict is Verdict.UNCHANGED else "")
     more = [f"{late.healed} segments were missing, or lacked a subscription, and are made"] if late.healed else []
-    return editor.outcome(verdict, "; ".join([told, *more, *others]), registered=late.registered, healed=late.healed)
+    return editor.outcome(
+        verdict, "; ".join([description, *more, *others]), registered=late.registered, healed=late.healed
+    )
 
 
 def _differences(change: SegmentChange, before: SegmentLayout, after: SegmentLayout) -> Iterator[str]:
@@ -204,7 +204,7 @@ def _differences(change: SegmentChange, before: SegmentLayout, after: SegmentLay
             yield f"other segments were changed at the same time: {changed}, epoch {after.epoch}"
 
 
-def _told(change: SegmentChange, children: tuple[SegmentInfo, ...]) -> str:
+def _describe(change: SegmentChange, children: tuple[SegmentInfo, ...]) -> str:
     if change.parents == children:
         return f"{_named(children)} is one{_with_buckets(change.buckets)}"
     return f"{_named(change.parents)} became {_named(children)}{_with_buckets(change.buckets)}"

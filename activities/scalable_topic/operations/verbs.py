@@ -24,7 +24,7 @@ def preview_policy(view: TopicView) -> TopicOutcome:
     stored = stored_policy(_wanted(view), now)
     if now == stored:
         return view.outcome(Verdict.UNCHANGED, f"its policy is {stored.body()} already")
-    return view.outcome(Verdict.CHANGED, f"its policy would be {stored.body()} instead of {_told(now)}")
+    return view.outcome(Verdict.CHANGED, f"its policy would be {stored.body()} instead of {_describe(now)}")
 
 
 def set_policy(editor: TopicEditor) -> TopicOutcome:
@@ -33,9 +33,9 @@ def set_policy(editor: TopicEditor) -> TopicOutcome:
     now, wanted = editor.reader.scalable_topics.auto_scale_policy(editor.name), _wanted(editor)
     stored = stored_policy(wanted, now)
     if now == stored:
-        return editor.outcome(Verdict.UNCHANGED, f"its policy is {_told(now)} already")
+        return editor.outcome(Verdict.UNCHANGED, f"its policy is {_describe(now)} already")
     set_auto_scale(editor.admin, editor.task.cluster.change_or_never, editor.name, wanted, editor.guard.require)
-    return editor.outcome(Verdict.CHANGED, f"its policy is {stored.body()} instead of {_told(now)}")
+    return editor.outcome(Verdict.CHANGED, f"its policy is {stored.body()} instead of {_describe(now)}")
 
 
 def preview_record(view: TopicView) -> TopicOutcome:
@@ -69,7 +69,7 @@ def _wanted(view: TopicView) -> AutoScale:
     return policy
 
 
-def _told(policy: AutoScalePolicy | None) -> str:
+def _describe(policy: AutoScalePolicy | None) -> str:
     return str(policy.body()) if policy else "none"
 
 

@@ -21,7 +21,7 @@ from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan
 from tests.faults.lifecycle.shared_cluster import SharedCluster
 from tests.faults.lifecycle.stack_pool import Cluster
-from tests.support.scalable_topic.standing import Standing, below, read_standing, regular_states
+from tests.support.scalable_topic.existing_topics import TopicsSnapshot, below, read_snapshot, regular_states
 
 CLUSTER = "scalable-faults"
 SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, cluster=CLUSTER)
@@ -79,10 +79,10 @@ class ScalableCluster(SharedCluster):
 
     # How everything stands ------------------------------------------------------------------------------------------
 
-    def standing(self, namespace: str, topics: Iterable[TopicName]) -> Standing:
+    def standing(self, namespace: str, topics: Iterable[TopicName]) -> TopicsSnapshot:
         """Return how everything stands now."""
         with self._reader() as store:
-            return read_standing(self.admin, store, self.stack.admin_urls, namespace, topics)
+            return read_snapshot(self.admin, store, self.stack.admin_urls, namespace, topics)
 
     def faults(self, plan: ScalableTopicPlan, *, cleaned_up: bool) -> list[str]:
         """Return what is wrong with a topic that has become scalable; empty for nothing.

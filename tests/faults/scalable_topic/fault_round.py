@@ -27,7 +27,7 @@ from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 from tests.support.lifecycle.gates import Edge, Gate
 from tests.support.lifecycle.operator import Run
-from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes
+from tests.support.scalable_topic.existing_topics import OWN_POLICIES, TopicsSnapshot, changes
 from tests.support.waiting import wait_for
 
 _END_LIMIT = 300.0
@@ -243,7 +243,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         now = self._standing()
         assert now.notes == {}, "somebody still holds the cluster"
         assert now.policies == self._before.policies, "policies were not put back"
-        assert now.told == self._before.told, "a broker does not know of policies that were put back"
+        assert now.reported == self._before.reported, "a broker does not know of policies that were put back"
         for plan in self._plans:
             if self._cluster.is_scalable(plan.topic):
                 assert self._cluster.faults(plan, cleaned_up=self._fault.cleans_up) == [], end_state(self.end)
@@ -283,7 +283,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         servers = set(self._fault.victims_at_once) - {Victim.WORKER, Victim.ZOMBIE, Victim.LOST_ATTEMPT}
         return not all(victim.endswith(_OF_TEMPORAL) for victim in servers)
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> TopicsSnapshot:
         return self._cluster.standing(self._namespace, [TopicName.parse(plan.topic) for plan in self._plans])
 
     def _input(self, **more: object) -> MigrationInput:

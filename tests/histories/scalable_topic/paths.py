@@ -17,7 +17,7 @@ from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.scalable_topic.activities import ANSWERS, CAME, READY, REMOVE, TURNED_OUT, Script
 
 _BROKEN = ApplicationError("broken", type=FailureKind.CONFLICT, non_retryable=True)
-_LEFT = DrainedTopic(seconds=9.0, left={"billing": 7})
+_LEFT = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
 
 
 async def _whole(stage: Harness) -> Run:

@@ -18,8 +18,8 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, recorded_subscriptions
 from models.scalable_topic.claims import Stage
 from pulsar_devstack.servers.stack import Stack
-from tests.support.scalable_topic.lying_broker import LyingBroker, failed, hung_up
-from tests.support.scalable_topic.standing import Standing, read_standing, topic_faults
+from tests.support.scalable_topic.existing_topics import TopicsSnapshot, read_snapshot, topic_faults
+from tests.support.scalable_topic.faulty_broker_proxy import FaultyBrokerProxy, failed, hung_up
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import (
     MESSAGES,
@@ -50,9 +50,9 @@ class Topics:
         """Return one whose ordered subscription has nothing left."""
         return make_topic(self.stack, self.admin, namespace)
 
-    def standing(self, name: TopicName) -> Standing:
+    def standing(self, name: TopicName) -> TopicsSnapshot:
         """Return how everything stands."""
-        return read_standing(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
+        return read_snapshot(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
 
     def is_whole(self, name: TopicName) -> bool:
         """Return whether a topic is scalable with all that belongs to it."""
@@ -87,27 +87,27 @@ def topics(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Topics:
 
 
 @pytest.fixture
-def liar(stack: Stack) -> Generator[LyingBroker]:
+def proxy(stack: Stack) -> Generator[FaultyBrokerProxy]:
     """Stands between the steps and the broker."""
-    with LyingBroker(stack.admin_urls[0]) as liar:
-        yield liar
+    with FaultyBrokerProxy(stack.admin_urls[0]) as proxy:
+        yield proxy
 
 
-def test_what_no_broker_can_load_is_not_consumed(topics: Topics, liar: LyingBroker) -> None:
+def test_what_no_broker_can_load_is_not_consumed(topics: Topics, proxy: FaultyBrokerProxy) -> None:
     """DRAIN continues while the topic's state cannot be had, and VERIFY says so."""
     name = topics.make("after/unloadable")
-    steps = topics.flipped(name, admin_urls=[liar.url])
+    steps = topics.flipped(name, admin_urls=[proxy.url])
     for _ in range(_TRIES):
-        liar.once("GET", f"/{name.local_path}/stats", failed)
+        proxy.once("GET", f"/{name.local_path}/stats", failed)
     until = datetime.now(UTC) + timedelta(seconds=3)
-    assert steps.run(lambda task: draining.drain(task, until)).left == {QUEUE: MESSAGES}
-    assert liar.waits == 0
+    assert steps.run(lambda task: draining.drain(task, until)).backlogs == {QUEUE: MESSAGES}
+    assert proxy.waits == 0
     assert steps.run(draining.verify).faults == ()
     for _ in range(_ENOUGH):
-        liar.once("GET", f"/{name.local_path}/stats", failed)
+        proxy.once("GET", f"/{name.local_path}/stats", failed)
     (fault,) = steps.run(draining.verify).faults
     assert f"no broker can load {name}" in fault
-    assert "nobody knows what is consumed of it" in fault
+    assert "what is consumed of it is unknown" in fault
     steps.run(hold_release.complete)
 
 
@@ -117,12 +117,12 @@ def test_a_regular_topic_that_is_deleted_before_it_is_consumed(topics: Topics) -
     before = topics.standing(name)
     steps = topics.flipped(name)
     topics.admin.topics.delete(name, force=True)
-    assert steps.run(lambda task: draining.drain(task, datetime.now(UTC))).left == {}
+    assert steps.run(lambda task: draining.drain(task, datetime.now(UTC))).backlogs == {}
     faults = steps.run(draining.verify).faults
     assert any("the regular topic is gone, with what was not consumed" in fault for fault in faults), faults
-    assert steps.run(hold_release.complete).kept == ()
+    assert steps.run(hold_release.complete).notes == ()
     after = topics.standing(name)
-    assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
+    assert (after.policies, after.reported, after.notes) == (before.policies, before.reported, {})
     assert after.topics[str(name)].record is RecordState.GOOD
 
 
@@ -132,14 +132,14 @@ def test_a_regular_topic_that_is_deleted_behind_a_lost_run(topics: Topics) -> No
     before = topics.standing(name)
     topics.leave_amid_its_flip(name)
     topics.admin.topics.delete(name, force=True)
-    (told,) = topics.steps(other).run(hold_release.recover).kept
+    (told,) = topics.steps(other).run(hold_release.recover).notes
     assert f"{name} was left during its flip, and its regular topic is gone now: run the audit with fix" in told
     after = topics.standing(name)
-    assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
+    assert (after.policies, after.reported, after.notes) == (before.policies, before.reported, {})
 
 
 def test_a_topic_that_cannot_be_completed_blocks_no_other(
-    topics: Topics, liar: LyingBroker, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, proxy: FaultyBrokerProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others become scalable; its namespace stays held, and the next start completes it."""
     monkeypatch.setattr(cluster, "PAUSE", 0.1)
@@ -148,20 +148,20 @@ def test_a_topic_that_cannot_be_completed_blocks_no_other(
     topics.leave_amid_its_flip(name)
     held = topics.standing(name)
     for _ in range(_ENOUGH):
-        liar.once("PUT", f"/{name.local_path}/subscriptions/{QUEUE}", failed)
-    behind = topics.steps(other, admin_urls=[liar.url])
-    (told,) = behind.run(hold_release.guard).kept
+        proxy.once("PUT", f"/{name.local_path}/subscriptions/{QUEUE}", failed)
+    behind = topics.steps(other, admin_urls=[proxy.url])
+    (told,) = behind.run(hold_release.guard).notes
     assert f"{name} was left during its flip by an earlier run, and cannot be completed: " in told
     assert behind.run(flip.flip).flipped
     behind.run(hold_release.complete)
     assert topics.is_whole(other)
     assert topics.standing(name).policies == held.policies != before.policies
     last = topics.steps(topics.make("after/stuck-last"))
-    assert last.run(hold_release.guard).kept == (
+    assert last.run(hold_release.guard).notes == (
         f"{name} was left during its flip by an earlier run, and is complete now",
     )
     assert topics.is_whole(name)
-    assert (topics.standing(name).policies, topics.standing(name).told) == (before.policies, before.told)
+    assert (topics.standing(name).policies, topics.standing(name).reported) == (before.policies, before.reported)
     assert last.run(hold_release.undo).why == ""
 
 
@@ -170,12 +170,12 @@ def test_a_lost_run_keeps_the_segments_of_its_topics(topics: Topics) -> None:
     name, other = topics.make("after/policy"), topics.make("after/policy-other")
     before = topics.standing(name)
     topics.flipped(name, auto_scale={"enabled": False})
-    assert topics.steps(other).run(hold_release.recover).kept == ()
+    assert topics.steps(other).run(hold_release.recover).notes == ()
     policy = topics.admin.scalable_topics.auto_scale_policy(name)
     assert policy is not None
     assert policy.enabled is False
     after = topics.standing(name)
-    assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
+    assert (after.policies, after.reported, after.notes) == (before.policies, before.reported, {})
 
 
 def test_nothing_is_taken_from_the_notes_of_a_former_topic(topics: Topics) -> None:
@@ -209,8 +209,8 @@ def test_a_record_that_was_emptied_keeps_the_regular_topic(topics: Topics) -> No
     assert record
     topics.store.set(name.scalable_path, b"", record.version)
     found = steps.run(cleanup.clean_up)
-    assert (found.deleted, found.kept_count) == (0, 1)
-    assert found.kept[0].reason == "its record in the metadata store is empty, and no broker can read it"
+    assert (found.deleted, found.remaining_count) == (0, 1)
+    assert found.remaining[0].reason == "its record in the metadata store is empty, and no broker can read it"
     emptied = topics.store.get(name.scalable_path)
     assert emptied
     topics.store.set(name.scalable_path, record.value, emptied.version)
@@ -237,7 +237,7 @@ def test_a_subscription_that_is_deleted_and_used_again_has_its_record(topics: To
     steps.run(hold_release.complete)
 
 
-def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[TopicSteps, list[TopicName]]:
+def _all_flipped(topics: Topics, proxy: FaultyBrokerProxy, namespace: str) -> tuple[TopicSteps, list[TopicName]]:
     """One run that has made four topics scalable, as that of a namespace does; the second one's messages are needed."""
     names = [topics.make(namespace)]
     for other in ("b", "c", "d"):
@@ -248,7 +248,7 @@ def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[Top
         else:
             drain_all(topics.stack, topics.admin, names[-1])
     drain_all(topics.stack, topics.admin, names[0])
-    steps = topics.steps(names[0], cleanup="remove", admin_urls=[liar.url])
+    steps = topics.steps(names[0], cleanup="remove", admin_urls=[proxy.url])
     steps.run(hold_release.guard)
     for name in names:
         with steps.task() as task, task.cluster.store() as store:
@@ -264,27 +264,27 @@ def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[Top
 
 @pytest.mark.exhaustive
 def test_a_topic_that_brokers_fail_for_stops_no_cleanup(
-    topics: Topics, liar: LyingBroker, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, proxy: FaultyBrokerProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are deleted, and the report says what stays, and why."""
     monkeypatch.setattr(cluster, "PAUSE", 0.1)
-    steps, names = _all_flipped(topics, liar, "after/sick")
+    steps, names = _all_flipped(topics, proxy, "after/sick")
     for _ in range(_ENOUGH):
-        liar.once("GET", f"/{names[0].local_path}/partitions", failed)
+        proxy.once("GET", f"/{names[0].local_path}/partitions", failed)
     found = steps.run(cleanup.clean_up)
-    assert (found.deleted, [one.path for one in found.kept]) == (2, [str(names[0]), str(names[1])])
-    assert "so says the test" in found.kept[0].reason
-    assert "its messages are not consumed" in found.kept[1].reason
+    assert (found.deleted, [one.path for one in found.remaining]) == (2, [str(names[0]), str(names[1])])
+    assert "so says the test" in found.remaining[0].reason
+    assert "its messages are not consumed" in found.remaining[1].reason
 
 
-def test_what_an_attempt_has_cleaned_the_next_one_reports(topics: Topics, liar: LyingBroker) -> None:
+def test_what_an_attempt_has_cleaned_the_next_one_reports(topics: Topics, proxy: FaultyBrokerProxy) -> None:
     """An attempt that dies during the cleanup leaves its outcome in the records of topics."""
-    steps, names = _all_flipped(topics, liar, "after/report")
-    liar.once("DELETE", f"/{names[2].local_path}", hung_up)
+    steps, names = _all_flipped(topics, proxy, "after/report")
+    proxy.once("DELETE", f"/{names[2].local_path}", hung_up)
     with pytest.raises(StoreUnreachable):
         steps.run(cleanup.clean_up)
     found = steps.run(cleanup.clean_up)
-    assert (found.deleted, [one.path for one in found.kept]) == (3, [str(names[1])])
+    assert (found.deleted, [one.path for one in found.remaining]) == (3, [str(names[1])])
     assert topics.standing(names[0]).notes == {}
 
 
@@ -303,7 +303,7 @@ def test_what_a_client_leaves_amid_a_cleanup_is_kept(topics: Topics, monkeypatch
 
     monkeypatch.setattr(cleanup, "why_kept", kept_and_late)
     found = steps.run(cleanup.clean_up)
-    assert found.kept[0].reason == f"subscriptions have messages in {name}: late ({MESSAGES})"
+    assert found.remaining[0].reason == f"subscriptions have messages in {name}: late ({MESSAGES})"
     assert topics.admin.topics.stats(name).subscriptions["late"].msg_backlog == MESSAGES
 
 

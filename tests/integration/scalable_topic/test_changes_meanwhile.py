@@ -67,13 +67,13 @@ def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
     name = make_topic()
     steps = TopicSteps(stack, name)
     steps.run(hold_release.guard)
-    ready = flip.check_one
+    ready = flip.check_regular_topic
 
     def ready_and_late(*arguments: object, **more: object) -> None:
         ready(*arguments, **more)  # pyright: ignore[reportArgumentType]
         admin.subscriptions.create(name, _SLASH)
 
-    monkeypatch.setattr(flip, "check_one", ready_and_late)
+    monkeypatch.setattr(flip, "check_regular_topic", ready_and_late)
     flipped = steps.run(flip.flip).flipped
     assert flipped
     (fault,) = flipped.faults

@@ -90,9 +90,9 @@ def test_everything_comes_over(
     again = copier.copy(source, target, **options)
     assert (again.entries, again.digest, again.certificate) == (0, copied.digest, copied.certificate)
     require_all(received(stack, target, APP, SENT), range(SENT))
-    copier.let_go(target)
+    copier.finish_copy(target)
     assert store.get(record_path(target)) is None
-    copier.let_go(target)
+    copier.finish_copy(target)
 
 
 def test_what_comes_later_comes_over(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
@@ -118,7 +118,7 @@ def test_an_attempt_that_was_killed(stack: Stack, admin: PulsarAdmin, copier: Co
     first.join(60)
     assert first.failure
     copied = copier.copy(source, target, partitions=2)
-    assert 60 <= copied.found < copied.entries == LONG
+    assert 60 <= copied.already_copied < copied.entries == LONG
     require_certificate(copied, LONG)
     require_all(received(stack, target, APP, LONG), range(LONG))
 
@@ -171,7 +171,7 @@ def test_an_attempt_that_froze(stack: Stack, admin: PulsarAdmin, copier: Copier)
     )
     _send(frozen, pieces[50:62])
     copied = copier.copy(source, target)
-    assert (copied.entries, copied.found) == (30, 12)
+    assert (copied.entries, copied.already_copied) == (30, 12)
     with pytest.raises(RetryableError):
         _send(frozen, pieces[62:])
     frozen.close()

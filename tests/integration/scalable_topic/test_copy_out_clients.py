@@ -246,7 +246,7 @@ def test_brokers_on_oxia(make_stack: MakeStack) -> None:
             send_to_segments(stack, admin, name, range(30, 60))
             require_certificate(copier.copy(name, target, partitions=2), 60)
             require_all(received(stack, target, APP, 60), range(60))
-            copier.let_go(target)
+            copier.finish_copy(target)
 
 
 def _versions(admin: PulsarAdmin, name: TopicName) -> list[tuple[int, str, str]]:

@@ -85,7 +85,7 @@ def test_the_proof_finds_what_others_did(stack: Stack, admin: PulsarAdmin, copie
     admin.topics.delete(target, force=True)
     assert copier.copy(source, target).entries == 5
     with pytest.raises(StoreConflict, match="no subscription but"):
-        copier.let_go(target)
+        copier.finish_copy(target)
     admin.topics.delete(target, force=True)
     send_as_regular(stack, target, range(1))
     with pytest.raises(StoreConflict, match="does not hold the copy any more that was made to it, and holds messages"):

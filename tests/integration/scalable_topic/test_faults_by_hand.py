@@ -27,8 +27,16 @@ from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import Language, ProducerPlan
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
-from tests.support.scalable_topic.lying_broker import Act, Answer, Ask, LyingBroker, failed, failed_but_done, hung_up
-from tests.support.scalable_topic.standing import Standing, changes, read_standing, topic_faults
+from tests.support.scalable_topic.existing_topics import TopicsSnapshot, changes, read_snapshot, topic_faults
+from tests.support.scalable_topic.faulty_broker_proxy import (
+    Act,
+    Answer,
+    Ask,
+    FaultyBrokerProxy,
+    failed,
+    failed_but_done,
+    hung_up,
+)
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, make_scalable, make_topic, pulsar
 from tests.support.waiting import wait_for
 
@@ -73,9 +81,9 @@ class Topics:
             with suppress(RPCError):
                 run.terminate()
 
-    def standing(self, name: TopicName) -> Standing:
+    def standing(self, name: TopicName) -> TopicsSnapshot:
         """Return how everything stands."""
-        return read_standing(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
+        return read_snapshot(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
 
     def is_scalable(self, name: TopicName) -> bool:
         """Return whether it is."""
@@ -86,7 +94,7 @@ class Topics:
         found = drain(self.stack, self.admin, name, subscription, pulsar.ConsumerType.Shared)
         assert sorted(map(int, found)) == list(range(MESSAGES))
 
-    def ends_well(self, run: Run, name: TopicName, before: Standing, *subscriptions: str) -> Report:
+    def ends_well(self, run: Run, name: TopicName, before: TopicsSnapshot, *subscriptions: str) -> Report:
         """See that a migration comes to its end, with nothing missing, and nothing left over."""
         run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
         for subscription in (QUEUE, *subscriptions):
@@ -101,12 +109,12 @@ class Topics:
         assert (proof.migrated_from, proof.partitions, proof.segments, proof.faults) == (str(name), PARTS, PARTS, [])
         return report
 
-    def is_whole(self, name: TopicName, before: Standing, *subscriptions: str) -> None:
+    def is_whole(self, name: TopicName, before: TopicsSnapshot, *subscriptions: str) -> None:
         """See that a topic is scalable with all that belongs to it, and everything else as before."""
         wanted = (QUEUE, STREAM, *subscriptions)
         assert topic_faults(self.admin, self.store, name, partitions=PARTS, subscriptions=wanted) == []
         after = self.standing(name)
-        assert (after.policies, after.told) == (before.policies, before.told)
+        assert (after.policies, after.reported) == (before.policies, before.reported)
 
 
 @pytest.fixture
@@ -118,10 +126,10 @@ def topics(stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Envir
 
 
 @pytest.fixture
-def liar(stack: Stack) -> Generator[LyingBroker]:
+def proxy(stack: Stack) -> Generator[FaultyBrokerProxy]:
     """Stands between the worker and the broker."""
-    with LyingBroker(stack.admin_urls[0]) as liar:
-        yield liar
+    with FaultyBrokerProxy(stack.admin_urls[0]) as proxy:
+        yield proxy
 
 
 @pytest.mark.parametrize(
@@ -134,14 +142,14 @@ def liar(stack: Stack) -> Generator[LyingBroker]:
     ids=["failed-but-done", "hung-up", "failed"],
 )
 def test_an_unclear_answer_is_decided_by_the_metadata(
-    topics: Topics, liar: LyingBroker, act: Act, request: pytest.FixtureRequest
+    topics: Topics, proxy: FaultyBrokerProxy, act: Act, request: pytest.FixtureRequest
 ) -> None:
     """Whether brokers have made the topic scalable or not, it is so at the end, once and as a whole."""
     name = topics.make(f"unclear/{request.node.callspec.id}")
     before = topics.standing(name)
-    liar.once("POST", f"/{name.topic}/migrate", act)
-    topics.ends_well(topics.start(name, url=liar.url), name, before)
-    assert liar.waits == 0
+    proxy.once("POST", f"/{name.topic}/migrate", act)
+    topics.ends_well(topics.start(name, url=proxy.url), name, before)
+    assert proxy.waits == 0
     assert topics.standing(name).notes == {}
 
 
@@ -152,20 +160,20 @@ def _denied(ask: Ask) -> Answer:
 
 
 @pytest.mark.parametrize("asked_by", ["precheck", "flip"])
-def test_a_right_that_is_missing_changes_nothing(topics: Topics, liar: LyingBroker, asked_by: str) -> None:
+def test_a_right_that_is_missing_changes_nothing(topics: Topics, proxy: FaultyBrokerProxy, asked_by: str) -> None:
     """PRECHECK reports it; if a grant is taken away later, the topic and the policies stay as they are."""
     name = topics.make(f"denied/{asked_by}")
     before = topics.standing(name)
-    liar.once("POST", "/migrate" if asked_by == "precheck" else f"/{name.topic}/migrate", _denied)
-    failure = topics.start(name, url=liar.url).failure()
+    proxy.once("POST", "/migrate" if asked_by == "precheck" else f"/{name.topic}/migrate", _denied)
+    failure = topics.start(name, url=proxy.url).failure()
     assert ("NO_RIGHT" in failure.message) is (asked_by == "precheck")
     assert "MIGRATE_TO_SCALABLE" in failure.message
-    assert liar.waits == 0
+    assert proxy.waits == 0
     assert changes(before, topics.standing(name)) == []
 
 
 def test_a_scalable_topic_that_comes_right_before_the_call(
-    topics: Topics, liar: LyingBroker, clients: ClientProgram
+    topics: Topics, proxy: FaultyBrokerProxy, clients: ClientProgram
 ) -> None:
     """A client makes one of the name, and sends to it: both topics keep what they have, and the flip says so."""
     name = topics.make("early/space")
@@ -181,13 +189,13 @@ def test_a_scalable_topic_that_comes_right_before_the_call(
         clients.stop_sending(10)
         return ask()
 
-    liar.once("POST", f"/{name.topic}/migrate", make_another)
-    failure = topics.start(name, url=liar.url, replace_empty=True).failure()
+    proxy.once("POST", f"/{name.topic}/migrate", make_another)
+    failure = topics.start(name, url=proxy.url, replace_empty=True).failure()
     assert f"topic://{name.local_path} exists, and did not come from {name}" in failure.message
-    assert liar.waits == 0
+    assert proxy.waits == 0
     clients.close()
     after = topics.standing(name)
-    assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
+    assert (after.policies, after.reported, after.notes) == (before.policies, before.reported, {})
     assert after.topics[str(name)].regular == before.topics[str(name)].regular
     assert topics.admin.scalable_topics.segment_stats(name, 0).storage_size > 0
     blocked = topics.start(name, replace_empty=True).failure()
@@ -195,7 +203,7 @@ def test_a_scalable_topic_that_comes_right_before_the_call(
     topics.drain(name)
 
 
-def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, liar: LyingBroker) -> None:
+def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, proxy: FaultyBrokerProxy) -> None:
     """A broker dies between its write and the end of regular topics; what is sent and subscribed until then counts."""
     name = topics.make("unended/space")
     before = topics.standing(name)
@@ -210,10 +218,10 @@ def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, liar:
         topics.admin.subscriptions.create(name, LATE)
         return failed(ask)
 
-    liar.once("POST", f"/{name.topic}/migrate", make_scalable_alone)
-    liar.once("POST", "/terminate", subscribe_and_fail)
-    topics.ends_well(topics.start(name, url=liar.url), name, before, LATE)
-    assert liar.waits == 0
+    proxy.once("POST", f"/{name.topic}/migrate", make_scalable_alone)
+    proxy.once("POST", "/terminate", subscribe_and_fail)
+    topics.ends_well(topics.start(name, url=proxy.url), name, before, LATE)
+    assert proxy.waits == 0
 
 
 @pytest.mark.exhaustive
@@ -247,7 +255,7 @@ def test_a_topic_that_is_deleted_while_it_waits(topics: Topics) -> None:
     run = topics.start(name)
     run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.CLIENTS)
     topics.admin.topics.delete_partitioned(name, force=True)
-    assert f"{name} is gone: somebody has deleted it" in run.failure().message
+    assert f"{name} does not exist any more: it was deleted" in run.failure().message
     after = topics.standing(name)
     assert (after.policies, after.notes) == (before.policies, {})
     assert after.topics[str(name)].record is RecordState.ABSENT
@@ -284,13 +292,13 @@ def test_migrations_of_two_topics_of_a_cluster_come_one_after_the_other(topics: 
 
 @pytest.mark.exhaustive
 def test_the_next_migration_completes_a_topic_whose_run_was_lost_after_the_call(
-    topics: Topics, liar: LyingBroker
+    topics: Topics, proxy: FaultyBrokerProxy
 ) -> None:
     """Its attempt never heard the answer of the broker, its workflow was terminated, and nothing was registered."""
     lost, other = topics.make("lost/first"), topics.make("lost/second")
     before = {name: topics.standing(name) for name in (lost, other)}
-    with _HeldAnswer(liar) as answered:
-        run = topics.start(lost, url=liar.url)
+    with _HeldAnswer(proxy) as answered:
+        run = topics.start(lost, url=proxy.url)
         wait_for("the topic to be scalable", lambda: topics.is_scalable(lost), 60)
         run.terminate()
         assert topics.standing(lost).topics[str(lost)].subscriptions == {}
@@ -309,13 +317,15 @@ def test_the_next_migration_completes_a_topic_whose_run_was_lost_after_the_call(
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
-def test_a_worker_that_is_dead_for_minutes_behind_the_call_loses_nothing(topics: Topics, liar: LyingBroker) -> None:
+def test_a_worker_that_is_dead_for_minutes_behind_the_call_loses_nothing(
+    topics: Topics, proxy: FaultyBrokerProxy
+) -> None:
     """Brokers look for what nobody needs any more, and the policies that were held before keep all of it."""
     name = topics.make("dead/space")
     before = topics.standing(name)
     worker = topics.environment.worker
-    with _HeldAnswer(liar) as answered:
-        run = topics.start(name, url=liar.url)
+    with _HeldAnswer(proxy) as answered:
+        run = topics.start(name, url=proxy.url)
         wait_for("the topic to be scalable", lambda: topics.is_scalable(name), 60)
         worker.kill()
         answered.set()
@@ -335,9 +345,9 @@ def test_a_worker_that_is_dead_for_minutes_behind_the_call_loses_nothing(topics:
 class _HeldAnswer:
     """The broker's answer to a migration, which does not arrive before it is told to."""
 
-    def __init__(self, liar: LyingBroker) -> None:
+    def __init__(self, proxy: FaultyBrokerProxy) -> None:
         self._told = threading.Event()
-        self._liar = liar
+        self._liar = proxy
         self._arm()
 
     def __enter__(self) -> threading.Event:

@@ -59,7 +59,7 @@ def test_a_broker_that_froze_with_the_request(
     with closing(quiet_client(f"pulsar://{stack['broker-2'].address}")) as client:
         consumer = _subscribed(client, name)
         assert "clients that cannot follow" in steps.run(flip.flip).refused
-        (told,) = steps.run(hold_release.undo).kept
+        (told,) = steps.run(hold_release.undo).notes
         assert "may still have a request" in told
         assert store.get(bar_path(name))
         consumer.close()
@@ -71,7 +71,7 @@ def test_a_broker_that_froze_with_the_request(
     # While it gets a session again it fails whoever asks it.
     wait_for("the topic to be open", lambda: _is_open(admin, name), _LIMIT)
     following = TopicSteps(stack, name, run_id="run-2")
-    assert following.run(hold_release.guard).kept == ()
+    assert following.run(hold_release.guard).notes == ()
     assert store.get(bar_path(name)) is None
     assert following.run(flip.flip).flipped
     following.run(hold_release.complete)

@@ -20,18 +20,18 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.scalable_topic.results import CleanedUp
 from pulsar_devstack.servers.stack import Stack
-from tests.support.scalable_topic.standing import Standing, changes, read_standing
+from tests.support.scalable_topic.existing_topics import TopicsSnapshot, changes, read_snapshot
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
 from tests.support.scalable_topic.topics import make_topic
 from tests.support.waiting import wait_for
 
-Look = Callable[[TopicName], Standing]
+Look = Callable[[TopicName], TopicsSnapshot]
 
 
 @pytest.fixture
 def look(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Look:
     """How everything stands."""
-    return lambda name: read_standing(admin, store, stack.admin_urls, name.namespace_path, [name])
+    return lambda name: read_snapshot(admin, store, stack.admin_urls, name.namespace_path, [name])
 
 
 def _frozen(steps: TopicSteps, step: Callable[[TopicTask], object], patch: pytest.MonkeyPatch) -> Iterator[FrozenStep]:
@@ -99,7 +99,7 @@ def test_late_flips_and_completions_change_nothing(
     assert late.freezes()
     steps.run(hold_release.complete)
     ended = look(name)
-    assert (ended.policies, ended.told) == (before.policies, before.told)
+    assert (ended.policies, ended.reported) == (before.policies, before.reported)
     assert ended.topics[str(name)].record is RecordState.GOOD
     late.go_on()
     assert changes(ended, look(name)) == []

@@ -23,7 +23,7 @@ from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
-from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
+from tests.support.scalable_topic.existing_topics import OWN_POLICIES, TopicsSnapshot, changes, read_snapshot
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps, refused
 from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
 from tests.support.stacks import MakeStack
@@ -64,9 +64,9 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def look(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Callable[[TopicName], Standing]:
+def look(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Callable[[TopicName], TopicsSnapshot]:
     """How everything stands."""
-    return lambda name: read_standing(admin, store, stack.admin_urls, NAMESPACE, [name])
+    return lambda name: read_snapshot(admin, store, stack.admin_urls, NAMESPACE, [name])
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def make_topic(stack: Stack, admin: PulsarAdmin) -> Callable[[str], TopicName]:
 def test_whatever_a_lost_run_was_about_to_ask_never_arrives(
     stack: Stack,
     store: CasStore,
-    look: Callable[[TopicName], Standing],
+    look: Callable[[TopicName], TopicsSnapshot],
     make_topic: Callable[[str], TopicName],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -105,7 +105,7 @@ def test_whatever_a_lost_run_was_about_to_ask_never_arrives(
             if frozen:
                 assert isinstance(late.go_on(), StoreError)
         assert changes(after, look(name)) == []
-        assert (after.policies, after.told) == (before.policies, before.told)
+        assert (after.policies, after.reported) == (before.policies, before.reported)
         if after.topics[str(name)].record is RecordState.ABSENT:
             assert changes(before, after) == []
         else:
@@ -118,7 +118,7 @@ def test_whatever_a_lost_run_was_about_to_ask_never_arrives(
 def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
     stack: Stack,
     store: CasStore,
-    look: Callable[[TopicName], Standing],
+    look: Callable[[TopicName], TopicsSnapshot],
     make_topic: Callable[[str], TopicName],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -148,7 +148,7 @@ def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
 def test_a_late_cleanup_deletes_nothing_that_another_attempt_has_kept(
     stack: Stack,
     store: CasStore,
-    look: Callable[[TopicName], Standing],
+    look: Callable[[TopicName], TopicsSnapshot],
     make_topic: Callable[[str], TopicName],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

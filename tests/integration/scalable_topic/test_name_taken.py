@@ -159,7 +159,7 @@ def test_a_topic_that_took_the_name_of_a_lost_run(stack: Stack, admin: PulsarAdm
     admin.scalable_topics.create(name)
     lost.running.clear()
     following = TopicSteps(stack, other, "run-2", auto_scale=_STILL)
-    (told,) = following.run(hold_release.guard).kept
+    (told,) = following.run(hold_release.guard).notes
     assert "another scalable topic has the name" in told
     assert read_scalable(store, name).layout
     assert not admin.topics.internal_stats(name).terminated

@@ -40,7 +40,7 @@ def test_a_record_that_cannot_be_read_keeps_guards_and_lock(
     with pytest.raises(StoreConflict, match=_NEWER) as failed:
         steps.run(flip.flip)
     undone = steps.run(hold_release.undo)
-    told = [str(failed.value), *undone.kept]
+    told = [str(failed.value), *undone.notes]
     assert undone.why == ""
     assert all(_NEWER in one for one in told)
     assert not [one for one in told if "elete" in one]
@@ -55,7 +55,7 @@ def test_a_record_that_cannot_be_read_keeps_guards_and_lock(
     store.set(name.scalable_path, readable, node.version)
     assert (
         f"{name} was left during its flip by an earlier run, and is complete now"
-        in following.run(hold_release.guard).kept
+        in following.run(hold_release.guard).notes
     )
     assert following.run(flip.flip).flipped
     following.run(hold_release.complete)

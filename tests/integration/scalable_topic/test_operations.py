@@ -221,7 +221,7 @@ def test_an_audit_names_what_will_be_lost(stack: Stack, admin: PulsarAdmin, stor
     assert controller_of(store, name) is None
     plan = Operations(stack, Operation.AUDIT, str(name), fix=True, dry_run=True).check().plan
     assert plan
-    assert plan.found == 1
+    assert plan.with_findings == 1
     assert recorded_subscriptions(store, name) == {}
     cured = carried_out(stack, Operation.AUDIT, str(name), fix=True)
     assert (cured.changed, cured.registered) == (1, 1)
@@ -252,7 +252,7 @@ def test_a_split_that_was_left_by_halves(stack: Stack, admin: PulsarAdmin, store
     admin.scalable_topics.terminate_segment(name, half.descriptor)
     (told,) = carried_out(stack, Operation.AUDIT, str(name), fix=True).outcomes
     assert f"segment {half.descriptor} takes no messages" in told
-    assert carried_out(stack, Operation.AUDIT, str(name)).found == 1
+    assert carried_out(stack, Operation.AUDIT, str(name)).with_findings == 1
     assert carried_out(stack, Operation.SPLIT, str(name), segment=half.segment_id).changed == 1
     assert carried_out(stack, Operation.AUDIT, str(name)).unchanged == 1
     _has_all(admin, store, name, "unrecorded")

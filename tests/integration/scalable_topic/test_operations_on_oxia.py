@@ -38,7 +38,7 @@ def test_operations_on_oxia(make_stack: MakeStack) -> None:
         admin.scalable_topics.set_auto_scale_policy(name, OWN)
         for one in admin.scalable_topics.layout(name).active:
             admin.scalable_topics.create_segment(name, one.descriptor, ["unrecorded"])
-        assert carried_out(stack, Operation.AUDIT, f"{SPACE}/nat*").found == 1
+        assert carried_out(stack, Operation.AUDIT, f"{SPACE}/nat*").with_findings == 1
         dead = Operations(stack, Operation.SPLIT, str(name), segment=0)
         assert dead.operate().failures == ()
         assert store.children(OPERATIONS)

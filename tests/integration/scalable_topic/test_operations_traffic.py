@@ -57,7 +57,7 @@ def test_segments_change_under_traffic(
         traffic.wait_for_more(20)
         assert carried_out(stack, Operation.MERGE, str(changed)).changed == 1
         found = carried_out(stack, Operation.AUDIT, f"{SPACE}/live-*")
-        assert (found.found, found.unchanged) == (1, 1)
+        assert (found.with_findings, found.unchanged) == (1, 1)
         assert f"live-audited: {STREAM}, {QUEUE} have no record" in found.outcomes[0]
         assert carried_out(stack, Operation.AUDIT, str(audited), fix=True).registered == 2
         traffic.wait_for_more(20)

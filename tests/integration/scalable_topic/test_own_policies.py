@@ -47,7 +47,7 @@ def test_own_retention_keeps_the_regular_topic(stack: Stack, admin: PulsarAdmin)
     _retain(admin, name)
     cleaned = steps.run(cleanup.clean_up)
     assert cleaned.deleted == 0
-    (kept,) = cleaned.kept
+    (kept,) = cleaned.remaining
     assert kept.reason.startswith("policies of its own keep its messages (retention)")
     with closing(quiet_client(stack.broker_url)) as client:
         reader = client.create_reader(str(name), pulsar.MessageId.earliest)

@@ -78,7 +78,7 @@ def test_regular_topics_stay_until_the_window_ends(stack: Stack, admin: PulsarAd
     clients.close()
     for name, steps in runs.items():
         cleaned = steps.run(cleanup.clean_up)
-        assert (cleaned.deleted, cleaned.kept) == (1, ())
+        assert (cleaned.deleted, cleaned.remaining) == (1, ())
         assert regular_parents_of(admin, name) == []
         with pytest.raises(AdminNotFound):
             admin.topics.partitions(name)

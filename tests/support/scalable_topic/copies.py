@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from activities.scalable_topic.operations.context import OperationTask
-from activities.scalable_topic.operations.copy_out.copy_out import copy_out, let_go
+from activities.scalable_topic.operations.copy_out.copy_out import copy_out, finish_copy
 from clients.cas.claims import ClaimKeeper
 from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
@@ -120,10 +120,10 @@ class Copier:
 
         return wait_for(f"the copy of {source}", attempt, 120)
 
-    def let_go(self, target: TopicName) -> None:
+    def finish_copy(self, target: TopicName) -> None:
         """End a copy, as the next attempt."""
         with self.task() as task:
-            let_go(task, target)
+            finish_copy(task, target)
 
     def release(self) -> None:
         """Give up the claim."""

@@ -81,7 +81,7 @@ class Operations:
     def complete(self) -> tuple[str, ...]:
         """COMPLETE; what it could not put back."""
         with self.task() as task:
-            return run.complete(task).kept
+            return run.complete(task).notes
 
 
 def carried_out(

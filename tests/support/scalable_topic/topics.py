@@ -18,7 +18,7 @@ from pulsar_devstack.traffic.plan import ConsumerPlan, Language, Subscribed
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.clusters import store as cluster_store
-from tests.support.scalable_topic.standing import OWN_POLICIES
+from tests.support.scalable_topic.existing_topics import OWN_POLICIES
 from tests.support.waiting import wait_for
 
 # The library has no types.

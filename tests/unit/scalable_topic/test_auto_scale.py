@@ -89,7 +89,7 @@ _STILL = AutoScalePolicy(enabled=False)
         (_Brokers(), "", _WANTED),
         (_Brokers(_WANTED), 'max < min; it has {"enabled": false} instead', _STILL),
         (_Brokers(_WANTED, _STILL), "max < min; it has none", None),
-        (_Brokers(gone=True), "topic://acme/shop/orders is gone", None),
+        (_Brokers(gone=True), "topic://acme/shop/orders was deleted", None),
     ],
 )
 def test_a_policy_that_cannot_be_set_holds_nothing_up(

@@ -72,7 +72,13 @@ def test_report_of_many_topics() -> None:
         for number, verdict in enumerate(verdicts)
     ]
     found = OperationOutcome.of(each)
-    assert (found.topics, found.changed, found.found, found.unchanged, found.failed) == (600, 150, 150, 150, 150)
+    assert (found.topics, found.changed, found.with_findings, found.unchanged, found.failed) == (
+        600,
+        150,
+        150,
+        150,
+        150,
+    )
     assert (found.registered, found.longest_seconds) == (600, 0.599)
     assert len(found.outcomes) == len(found.failures) == NAMED
     assert {outcome.rpartition(": ")[2] for outcome in found.outcomes} == {"changed"}

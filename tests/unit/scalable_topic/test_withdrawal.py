@@ -13,7 +13,7 @@ from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.cluster import (
     TopicRefused,
     _complete_topic,  # pyright: ignore[reportPrivateUsage]
-    patiently,
+    retry_for_topic,
 )
 from activities.scalable_topic.conversion.segments import Withdrawal
 from activities.scalable_topic.conversion.topic import TopicConversion, _Call  # pyright: ignore[reportPrivateUsage]
@@ -160,7 +160,7 @@ def test_a_request_that_never_ends_stops_no_other_topic(cluster: _Cluster, monke
     bar_creation(cluster.store, _TOPIC, lambda: None)
     cluster.store.create(_REQUEST, b"")
     with pytest.raises(TopicRefused, match=_REQUEST):
-        patiently(cast("Any", None), "complete it", lambda: cluster.withdrawal().end(_TOPIC, 2, (), ()))
+        retry_for_topic(cast("Any", None), "complete it", lambda: cluster.withdrawal().end(_TOPIC, 2, (), ()))
     assert _BAR in cluster.store.nodes
     assert cluster.deleted == 0
 

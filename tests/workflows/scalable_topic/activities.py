@@ -47,7 +47,7 @@ ANSWERS: dict[str, Any] = {
     "await_clients": ClientsGone(),
     "guard": Released(),
     "flip": FlipAnswer(flipped=FLIPPED),
-    "drain": DrainedTopic(seconds=2.0, left={}),
+    "drain": DrainedTopic(seconds=2.0, backlogs={}),
     "verify": CHECK,
     "complete": Released(),
     "undo": Undone(),

@@ -28,7 +28,7 @@ LIMIT = 3
 """Events after which a run continues: a new one before nearly each activity."""
 
 BROKEN = ApplicationError("broken", type=FailureKind.CONFLICT, non_retryable=True)
-LEFT = DrainedTopic(seconds=9.0, left={"billing": 7})
+LEFT = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
 
 WHOLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
@@ -37,7 +37,7 @@ WHOLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "window and cleanup": ({}, {**REMOVE, "grace_window": "PT1H"}),
     "window": ({}, {"cleanup": "remove", "grace_window": "PT1H"}),
     "failed cleanup": ({"clean_up": BROKEN}, {**REMOVE, "grace_window": "PT1H"}),
-    "told": ({step: Released(kept=(f"kept by {step}",)) for step in ("recover", "guard", "complete")}, {}),
+    "told": ({step: Released(notes=(f"kept by {step}",)) for step in ("recover", "guard", "complete")}, {}),
     "scalable all the same": ({"flip": BROKEN, "undo": TURNED_OUT}, {}),
 }
 

@@ -178,7 +178,7 @@ async def test_a_canary_that_fails_stops_the_waves(stage: Harness) -> None:
 async def test_faults_of_a_topic_are_a_failure(stage: Harness) -> None:
     """A topic that is scalable with faults counts as failed, with these; one with old messages left is told apart."""
     check = TopicCheck(faults=("billing has no record",), segments=3, subscriptions=2, pruned=0)
-    left = DrainedTopic(seconds=9.0, left={"billing": 7})
+    left = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
     run, script = await _start(stage, topics={STUCK: {"verify": check}, TOPICS[2]: {"drain": left}}, **BUDGET)
     report = await run.report()
     assert script.failures == {STUCK: "billing has no record"}
@@ -190,7 +190,7 @@ async def test_faults_of_a_topic_are_a_failure(stage: Harness) -> None:
 
 async def test_old_messages_alone_leave_a_mark(stage: Harness) -> None:
     """A migration all of whose topics are scalable, one with old messages left, is done with failures."""
-    left = DrainedTopic(seconds=9.0, left={"billing": 7})
+    left = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
     run, script = await _start(stage, topics={STUCK: {"drain": left}})
     report = await run.report()
     assert (report.outcome, script.failures) == (Outcome.DONE_WITH_FAILURES, {})
@@ -326,7 +326,7 @@ async def test_failure_of_the_guard(stage: Harness) -> None:
 async def test_cleanup(stage: Harness) -> None:
     """In the window `cleanup` deletes all regular topics that nobody needs; others are named."""
     stays = FailedItem(path=f"persistent://{STUCK}", reason="2 clients are connected to it")
-    cleaned = CleanedUp(deleted=4, kept=(stays,), kept_count=1)
+    cleaned = CleanedUp(deleted=4, remaining=(stays,), remaining_count=1)
     run, script = await _start(stage, clean_up_all=cleaned, cleanup="remove")
     status = await run.until(_waits(WaitKind.WINDOW))
     assert status.legal_verbs == [Verb.CLEANUP, Verb.PROCEED]

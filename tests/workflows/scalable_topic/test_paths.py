@@ -103,7 +103,7 @@ async def test_origin_of_a_topic_without_partitions(stage: Harness) -> None:
 async def test_what_is_left_of_policies_is_told(stage: Harness) -> None:
     """What somebody else has set meanwhile stays, and the report says so, whichever step finds it."""
     steps = ("recover", "guard", "complete")
-    run = await stage.start(Script(**{step: Released(kept=(f"retention stays, says {step}",)) for step in steps}))
+    run = await stage.start(Script(**{step: Released(notes=(f"retention stays, says {step}",)) for step in steps}))
     report = await run.report()
     assert [step for note in report.notes for step in steps if note.endswith(f"says {step}")] == [*steps]
 
@@ -206,7 +206,7 @@ async def test_a_difference_to_the_plan_is_a_failure(stage: Harness) -> None:
 async def test_the_drain_is_ended_by_proceed(stage: Harness) -> None:
     """`proceed` ends the wait for old messages; what is left is counted again, and told."""
     hang = Hang()
-    left = DrainedTopic(seconds=9.0, left={"billing": 7})
+    left = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
     run = await stage.start(Script(drain=[hang, left]))
     await hang.entered()
     status = await run.status()
@@ -227,7 +227,7 @@ async def test_the_drain_is_ended_by_proceed(stage: Harness) -> None:
 
 async def test_the_drain_is_bounded(stage: Harness) -> None:
     """Old messages are waited for as long as the input says; what is left then is told, and policies are put back."""
-    run = await stage.start(Script(drain=DrainedTopic(seconds=600.0, left={"billing": 7})), drain_timeout="PT10M")
+    run = await stage.start(Script(drain=DrainedTopic(seconds=600.0, backlogs={"billing": 7})), drain_timeout="PT10M")
     report = await run.report()
     drain = next(entry for entry in report.history if entry.phase == Phase.DRAIN)
     assert _until(run, "drain") == [drain.started + timedelta(minutes=10)]
@@ -248,7 +248,7 @@ async def test_faults_are_an_alarm(stage: Harness) -> None:
 async def test_a_policy_that_is_not_set_is_a_fault(stage: Harness) -> None:
     """What COMPLETE could not do for the topic is an alarm, and stands in the certificate after VERIFY's faults."""
     checked = TopicCheck(faults=("no cursor",), segments=3, subscriptions=2, pruned=0)
-    refused = Released(kept=("retention stays",), faults=("brokers refuse the auto-scale policy",))
+    refused = Released(notes=("retention stays",), faults=("brokers refuse the auto-scale policy",))
     run = await stage.start(Script(verify=checked, complete=refused))
     report = await run.report()
     assert (await run.status()).alarms == ["no cursor", "brokers refuse the auto-scale policy"]

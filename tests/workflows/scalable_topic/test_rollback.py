@@ -48,7 +48,7 @@ async def test_rollback_in_the_precheck(stage: Harness) -> None:
 @pytest.mark.parametrize("step", BEFORE_FLIP[1:])
 async def test_rollback_before_the_flip(stage: Harness, step: str) -> None:
     """A rollback cancels the step that runs, puts policies back, and leaves the topic regular."""
-    run, _ = await _at(stage, step, undo=Undone(kept=("retention stays",)))
+    run, _ = await _at(stage, step, undo=Undone(notes=("retention stays",)))
     assert (await run.status()).undo is Undo.FREE
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
@@ -229,7 +229,7 @@ async def test_cancelled_in_the_flip(stage: Harness, scalable: bool) -> None:
 async def test_cancelled_in_the_drain(stage: Harness) -> None:
     """Old messages are waited for no longer: what is left is counted, policies are put back, and all that is told."""
     hang = Hang()
-    left = DrainedTopic(seconds=1.0, left={"billing": 7})
+    left = DrainedTopic(seconds=1.0, backlogs={"billing": 7})
     run = await stage.start(Script(drain=[hang, left]), drain_timeout="P7D", **REMOVE)
     await hang.entered()
     await run.handle.cancel()

@@ -78,7 +78,9 @@ async def test_the_window_can_be_moved(stage: Harness) -> None:
 async def test_topics_that_stay_are_named(stage: Harness) -> None:
     """What the cleanup does not delete stands in the report with its reason."""
     stays = FailedItem(path=TOPIC, reason="2 clients are connected to it")
-    run = await stage.start(Script(clean_up=CleanedUp(kept=(stays,), kept_count=1)), **REMOVE, grace_window="PT0S")
+    run = await stage.start(
+        Script(clean_up=CleanedUp(remaining=(stays,), remaining_count=1)), **REMOVE, grace_window="PT0S"
+    )
     report = await run.report()
     assert report.failed_items[0].items == (stays,)
     assert (report.outcome, report.figures["deleted_topics"]) == (Outcome.DONE, 0)

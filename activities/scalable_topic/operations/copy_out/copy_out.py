@@ -1,26 +1,27 @@
-"""A scalable topic's messages are copied to a regular topic of the same cluster, in order per key.
+"""Copy the messages of a scalable topic to a regular topic of the same cluster, in order per key.
 
     copied = copy_out(task, source, target, partitions=2)
 
-`task` is that of any activity about scalable topics, whose workflow holds the claim (`claim`, that of the cluster by
-default); this attempt renews it. `source` is the scalable topic. `target` is created with its partitions where it
-is missing; it must hold nothing, or what an earlier call has copied. A call copies what is stored and what comes
-meanwhile, proves it, and can be repeated: each continues where the previous one ended. When `caught_up` is
-False producers still send: stop them, and call again. When consumers have their own subscriptions, `let_go` ends it.
+`task` belongs to any activity about scalable topics whose workflow holds the claim (`claim`, by default the claim of
+the cluster); this attempt renews it. `source` is the scalable topic. `target` is created with its partitions if it is
+missing; it must be empty, or hold the copy of an earlier call. A call copies the stored messages and those that arrive
+during the copy, and verifies them. It can be repeated: each call continues where the previous one ended. If `caught_up`
+is false, producers still send: stop them, and call again. When consumers have their own subscriptions, `finish_copy`
+ends the copy.
 
-While it runs, the caller holds the namespace's retention and auto-scale policy (`cluster.take`): what brokers delete
-before it is copied cannot be copied, and is an error where it is noticed.
+During the copy, the caller overrides the retention and auto-scale policies of the namespace (`cluster.take`): messages
+that brokers delete too early cannot be copied, and cause an error if that is noticed.
 
-What is kept: each message once, with payload, key, ordering key, properties, event and publish time, schema version,
-compression, encryption, delivery time, chunks and batches; the order of each key, by copying no segment before all
-from which it came. A key goes where producers of the target send it, by `hashing`. Batches are taken apart where their
-messages belong to several partitions.
+Preserved: each message once, with payload, key, ordering key, properties, event and publish time, schema version,
+compression, encryption, delivery time, chunks and batches. Also the order of each key, because a segment is copied only
+after all its parents. A key goes to the partition to which producers of the target send it, by `hashing`. Batches are
+split if their messages belong to several partitions.
 
-What is not: message ids, producer names, sequence ids and transactions; only what was committed is copied. Cursors are
-not: `subscriptions` are created before the first message, and get all.
+Not preserved: message ids, producer names, sequence ids and transactions; only committed messages are copied. Cursors
+are not preserved either: `subscriptions` are created before the first message, and get all messages.
 
-Only one attempt copies a segment: it has the one producer of that segment's name on each partition, and finds by that
-name what a lost attempt has sent.
+Only one attempt copies a segment: it owns the only producer with the name of that segment on each partition. By that
+name it finds what a lost attempt has sent.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def copy_out(
     claim: str = CLAIM,
     dry_run: bool = False,
 ) -> CopiedOut:
-    """Copy a scalable topic's messages to a regular topic, and prove that they are there.
+    """Copy the messages of a scalable topic to a regular topic, and prove that they are there.
 
     Args:
         task: the activity.
@@ -75,8 +76,8 @@ def copy_out(
         dry_run: only count.
 
     Raises:
-        StoreConflict: the target holds something else, others send to it, or what is there is not what was copied; or
-            segments were pruned before they were copied.
+        StoreConflict: the target holds something else, other clients send to it, or it differs from the copied
+            messages; or segments were pruned before they were copied.
         StoreNotFound: the source is not a scalable topic.
         StoreUnsupported: a message cannot be copied.
         ClaimHeld, Superseded: another migration, or a newer attempt, holds the claim.
@@ -86,14 +87,14 @@ def copy_out(
     begun = time.monotonic()
     with task.cluster.store() as store:
         keeper = ClaimKeeper(store, PacedClaim, task.attempt, path=claim)
-        place = _target(task, store, target, partitions, keeper)
-        job = _job(task, place, hashing, brokers_url=brokers_url, claim=claim)
+        regular = _target(task, store, target, partitions, keeper)
+        job = _job(task, regular, hashing, brokers_url=brokers_url, claim=claim)
         segments = CopySource(store, source, job.brokers_url, job.wire)
         layout = segments.layout()
-        _require_other(layout, place)
+        _require_other(layout, regular)
         wanted = _record(source, layout, job)
         if dry_run:
-            place.require_ready(wanted)
+            regular.require_ready(wanted)
             entries = sum(map(segments.entries, layout.segments.values()))
             return CopiedOut(
                 target=str(target),
@@ -103,8 +104,8 @@ def copy_out(
                 entries=entries,
             )
         keeper.renew(throttle=throttle)
-        place.prepare(wanted, subscriptions)
-        place.copy_schemas(source)
+        regular.prepare(wanted, subscriptions)
+        regular.copy_schemas(source)
         engine = task.runtime.engine
         tag = task.runtime.tag(task.attempt.run_id or "copy-out", task.context)
         # Concurrent tasks share the throttle.
@@ -117,7 +118,7 @@ def copy_out(
         seconds=_since(begun),
         segments=proof.segments,
         entries=copied.entries,
-        found=copied.found,
+        already_copied=copied.already_copied,
         messages=proof.messages,
         size=proof.size,
         digest=proof.digest,
@@ -126,7 +127,7 @@ def copy_out(
     )
 
 
-def let_go(task: ClusterTask[ClusterInput], target: TopicName, *, claim: str = CLAIM) -> None:
+def finish_copy(task: ClusterTask[ClusterInput], target: TopicName, *, claim: str = CLAIM) -> None:
     """End a copy: delete the subscription that retained its messages, and its records; idempotent.
 
     Args:
@@ -142,9 +143,9 @@ def let_go(task: ClusterTask[ClusterInput], target: TopicName, *, claim: str = C
         keeper.renew()
         record, _ = read_stored(store, CopyRecord, record_path(target))
         if record is not None:
-            place = _target(task, store, target, record.partitions, keeper)
-            place.let_go()
-            place.forget()
+            regular = _target(task, store, target, record.partitions, keeper)
+            regular.delete_keeper()
+            regular.forget()
 
 
 def _target(
@@ -202,7 +203,7 @@ def _require_whole(source: TopicName, target: TopicName) -> None:
 
 
 def _require_other(layout: SegmentLayout, target: CopyTarget) -> None:
-    parts = {str(part) for part in target.parts}
+    parts = {str(partition) for partition in target.parts}
     taken = [segment.legacy_topic_name for segment in layout.segments.values() if segment.legacy_topic_name in parts]
     if taken:
         raise StoreConflict(f"{taken[0]} belongs to the scalable topic itself; name another target")

@@ -69,11 +69,11 @@ def prove(engine: SparkEngine, job: CopyOut, store: CasStore, context: ActivityC
     segments = _segments(store, job, copy)
     reading = _Reading(job, store, context, copy, sum(segment.entries for segment in segments.values()))
     numbers = range(len(job.parts))
-    jobs.check(engine, job, numbers, reading.look, tag=tag, on_part=reading.take, check=context.check)
+    jobs.check(engine, job, numbers, reading.position, tag=tag, on_part=reading.take, check=context.check)
     parts = {number: reading.record(number) for number in numbers}
     if differences := [*reading.differences, *_differences(job, segments, parts)]:
         raise StoreConflict(
-            f"{job.target} is not what was copied: {some(differences)}. Somebody else has sent there, or its messages "
+            f"{job.target} is not what was copied: {some(differences)}. Another client has sent there, or its messages "
             "were deleted (message TTL, for example); delete it, and copy again"
         )
     return _proof(segments)
@@ -100,22 +100,22 @@ class _Reading:
         self._held[number] = held
         return record or PartRecord()
 
-    def look(self, number: int) -> PartCheck:
+    def position(self, number: int) -> PartCheck:
         """Return the position from which to continue reading a partition."""
         record = self.record(number)
-        sums = {segment: one.sum for segment, one in record.sums.items()}
+        sums = {segment: stored.sum for segment, stored in record.sums.items()}
         return PartCheck(number, position_of(record.after), sums, self._descendants)
 
-    def take(self, number: int, part: CheckedPart) -> None:
+    def take(self, number: int, partition: CheckedPart) -> None:
         """Store the result of reading a partition."""
-        if part.difference:
+        if partition.difference:
             with self._lock:
-                self.differences.append(part.difference)
+                self.differences.append(partition.difference)
             return
-        sums = {segment: StoredSum.of(one) for segment, one in part.sums.items()}
-        write_stored(self._store, self._held[number], PartRecord(after=part.after, sums=sums))
+        sums = {segment: StoredSum.of(total) for segment, total in partition.sums.items()}
+        write_stored(self._store, self._held[number], PartRecord(after=partition.after, sums=sums))
         with self._lock:
-            self._entries += part.entries
+            self._entries += partition.entries
             done = self._entries
         self._context.progress(
             ProgressTask.COMPARE,
@@ -128,16 +128,16 @@ class _Reading:
 
 def _segments(store: CasStore, job: CopyOut, copy: CopyRecord | None) -> dict[int, SegmentRecord]:
     numbers = sorted(copy.parents) if copy else []
-    found = {number: read_stored(store, SegmentRecord, segment_path(job.target, number))[0] for number in numbers}
-    return {number: record for number, record in found.items() if record is not None}
+    records = {number: read_stored(store, SegmentRecord, segment_path(job.target, number))[0] for number in numbers}
+    return {number: record for number, record in records.items() if record is not None}
 
 
 def _differences(job: CopyOut, segments: dict[int, SegmentRecord], parts: dict[int, PartRecord]) -> Iterator[str]:
-    for number, part in parts.items():
-        for segment in sorted({*segments, *part.sums}):
+    for number, partition in parts.items():
+        for segment in sorted({*segments, *partition.sums}):
             record = segments.get(segment)
             copied = record.partitions[number].sum if record else StoredSum().sum
-            there = part.sums.get(segment, StoredSum()).sum
+            there = partition.sums.get(segment, StoredSum()).sum
             if copied != there:
                 yield (
                     f"{job.parts[number]} has {there.messages} messages ({there.size} bytes) of segment {segment}, and "

@@ -34,12 +34,12 @@ class Copied(NamedTuple):
 
     Attributes:
         entries: number of copied entries.
-        found: number of these entries that a previous attempt had copied.
+        already_copied: number of these entries that a previous attempt had copied.
         caught_up: true if the last round found nothing new.
     """
 
     entries: int
-    found: int
+    already_copied: int
     caught_up: bool
 
 
@@ -63,7 +63,7 @@ class CopyRounds:
         self._store = store
         self._context = context
         self._lock = threading.Lock()
-        self._done = self._total = self._entries = self._found = 0
+        self._done = self._total = self._entries = self._already_copied = 0
 
     def run(self, tag: str) -> Copied:
         """Copy in a limited number of rounds, until a round finds nothing new.
@@ -84,14 +84,14 @@ class CopyRounds:
                 self._engine,
                 self._job,
                 parents_of(layout),
-                lambda segment_id, layout=layout: self._look(layout, segment_id),
+                lambda segment_id, layout=layout: self._next_copy(layout, segment_id),
                 tag=tag,
                 on_part=self._take,
                 check=self._context.check,
             )
             if self._entries == before:
-                return Copied(self._entries, self._found, caught_up=True)
-        return Copied(self._entries, self._found, caught_up=False)
+                return Copied(self._entries, self._already_copied, caught_up=True)
+        return Copied(self._entries, self._already_copied, caught_up=False)
 
     def _follow(self, layout: SegmentLayout) -> None:
         """Record new segments, and check pruned ones.
@@ -102,13 +102,13 @@ class CopyRounds:
         target = self._job.target
         record, held = read_stored(self._store, CopyRecord, record_path(target))
         if record is None:
-            raise StoreConflict(f"the record of the copy to {target} was deleted meanwhile; begin again")
+            raise StoreConflict(f"the record of the copy to {target} was deleted; start it again")
         gone = {*range(layout.next_segment_id)} - {*layout.segments} - {*record.pruned}
         lost = [number for number in sorted(gone) if not self._complete(number)]
         if lost:
             raise StoreConflict(
-                f"brokers have pruned segments {some(lost)} before all of them was copied, and deleted what they held; "
-                "delete the target, hold the namespace's retention, and copy what is left again"
+                f"brokers have pruned segments {some(lost)} before they were copied completely, and deleted their "
+                "messages; delete the target, hold the namespace's retention, and copy again"
             )
         parents = {**parents_of(layout), **record.parents}
         if parents != record.parents:
@@ -125,21 +125,21 @@ class CopyRounds:
         self._done, self._total = done, total
         self._show()
 
-    def _look(self, layout: SegmentLayout, segment_id: int) -> SegmentCopy | None:
+    def _next_copy(self, layout: SegmentLayout, segment_id: int) -> SegmentCopy | None:
         segment = layout.segments[segment_id]
         # Check the end first, then for more entries: once a segment has ended, its end stays.
         ended = self._source.ended(segment)
         record = self._record(segment_id)
-        known = record is not None and (record.complete or not ended)
-        if record is not None and known and not self._source.left(segment, position_of(record.at)):
+        up_to_date = record is not None and (record.complete or not ended)
+        if record is not None and up_to_date and not self._source.has_more(segment, position_of(record.at)):
             return None
         return SegmentCopy(segment_id, segment.descriptor, self._source.topic(segment), segment.created_at_ms, ended)
 
-    def _take(self, _segment_id: int, part: CopyPart) -> None:
+    def _take(self, _segment_id: int, copied: CopyPart) -> None:
         with self._lock:
-            self._entries += part.entries
-            self._found += part.already_copied
-            self._done += part.entries
+            self._entries += copied.entries
+            self._already_copied += copied.already_copied
+            self._done += copied.entries
         self._show()
 
     def _show(self) -> None:

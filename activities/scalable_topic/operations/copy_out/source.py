@@ -24,12 +24,12 @@ def parents_of(layout: SegmentLayout) -> dict[int, tuple[int, ...]]:
 
 def descendants_of(parents: Mapping[int, tuple[int, ...]]) -> dict[int, frozenset[int]]:
     """Return all descendants of each segment."""
-    found: dict[int, frozenset[int]] = {}
+    descendants: dict[int, frozenset[int]] = {}
     # A child's id is always the higher one.
     for segment in sorted(parents, reverse=True):
-        children = [child for child, theirs in parents.items() if segment in theirs]
-        found[segment] = frozenset(children).union(*(found[child] for child in children))
-    return found
+        children = [child for child, parent_ids in parents.items() if segment in parent_ids]
+        descendants[segment] = frozenset(children).union(*(descendants[child] for child in children))
+    return descendants
 
 
 class CopySource:
@@ -59,8 +59,8 @@ class CopySource:
         if record.layout is not None:
             return record.layout
         if record.state is RecordState.ABSENT:
-            raise StoreNotFound(f"{self._name} is no scalable topic, so there is nothing to copy; name one that is")
-        raise StoreConflict(f"the record of {self._name} is {record.state}: repair it first, and copy then")
+            raise StoreNotFound(f"{self._name} is not a scalable topic, so there is nothing to copy; name one that is")
+        raise StoreConflict(f"the record of {self._name} is {record.state}: repair it, then copy")
 
     def topic(self, segment: SegmentInfo) -> StoredTopic:
         """Return the topic that holds a segment's messages."""
@@ -80,7 +80,7 @@ class CopySource:
             )
         return ended
 
-    def left(self, segment: SegmentInfo, after: EntryPosition) -> bool:
+    def has_more(self, segment: SegmentInfo, after: EntryPosition) -> bool:
         """Return whether a segment has entries after a position."""
         return self._last(segment, after) is not None
 
@@ -88,7 +88,7 @@ class CopySource:
         """Return the number of entries of a segment, including those that consumers never get."""
         if (last := self._last(segment, EARLIEST)) is None:
             return 0
-        before = (one.entries for one in self._ledgers(segment).ledgerInfo if one.ledgerId < last.ledger_id)
+        before = (ledger.entries for ledger in self._ledgers(segment).ledgerInfo if ledger.ledgerId < last.ledger_id)
         return sum(before) + last.entry_id + 1
 
     def _last(self, segment: SegmentInfo, after: EntryPosition) -> EntryPosition | None:
@@ -101,7 +101,7 @@ class CopySource:
         node = self._store.get(topic.managed_ledger_path)
         if node is None:
             raise StoreNotFound(
-                f"{topic} is gone, and with it what it held: it was deleted, or brokers have pruned it right now; hold "
+                f"{topic} is gone with its messages: it was deleted, or brokers have just pruned it; hold "
                 "the namespace's retention, and copy again"
             )
         return decode_ledger_info(node.value)

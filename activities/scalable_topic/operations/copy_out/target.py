@@ -1,4 +1,4 @@
-"""The regular topic that gets the messages of a scalable one: created where it is missing, and nobody else's."""
+"""The regular topic that gets the messages of a scalable one; created if it is missing, used by no other client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CopyTarget:
         admin: its cluster's admin interface, with the fence of this attempt.
         store: the metadata store.
         name: the topic.
-        partitions: that it is to have; 0 for none.
+        partitions: its number of partitions; 0 for an unpartitioned topic.
         fence: called before each change; raises when this attempt must not write any more.
     """
 
@@ -48,48 +48,50 @@ class CopyTarget:
         return [self.name.of_partition(number) for number in range(self.partitions)] or [self.name]
 
     def require_ready(self, wanted: CopyRecord) -> CopyRecord | None:
-        """Return whether the topic may get this copy; only reads.
+        """Require that the topic may get this copy; only read.
 
         Returns:
-            The record of the copy that it holds; None where it is empty, or is not there.
+            The record of the copy that it holds; None if it is empty or does not exist.
 
         Raises:
             StoreConflict: it holds something else, or others send to it.
         """
-        known, _ = read_stored(self._store, CopyRecord, record_path(self.name))
-        told = (wanted.source, wanted.partitions, wanted.hashing)
-        if known is not None and (known.source, known.partitions, known.hashing) != told:
+        previous, _ = read_stored(self._store, CopyRecord, record_path(self.name))
+        shape = (wanted.source, wanted.partitions, wanted.hashing)
+        if previous is not None and (previous.source, previous.partitions, previous.hashing) != shape:
             raise StoreConflict(
-                f"{self.name} gets the messages of topic://{known.source}, with {known.partitions} partitions and hash "
-                f"{known.hashing}; {_ELSEWHERE}"
+                f"{self.name} gets the messages of topic://{previous.source}, with {previous.partitions} partitions "
+                f"and hash {previous.hashing}; {_ELSEWHERE}"
             )
         self._require_shape()
         self._require_lasting()  # mutant: scalable-topic/what-keeps-a-copy-expires
-        stats = [self._stats(part) for part in self.parts]
-        if known is not None and all(stat is not None and KEEPER in stat.cursors for stat in stats):
+        stats = [self._stats(partition) for partition in self.parts]
+        if previous is not None and all(stat is not None and KEEPER in stat.cursors for stat in stats):
             self._require_alone()
-            return known
-        full = [part for part, one in zip(self.parts, stats, strict=True) if one is not None and _holds(one)]
+            return previous
+        full = [
+            partition for partition, stat in zip(self.parts, stats, strict=True) if stat is not None and _holds(stat)
+        ]
         if full:
-            what = "does not hold the copy any more that was made to it, and" if known else "is no copy of this, and"
+            what = "does not hold its copy any more, and" if previous else "is not a copy of this topic, and"
             raise StoreConflict(f"{self.name} {what} holds messages ({some(full)}); {_ELSEWHERE}")
         self._require_alone()
         return None
 
     def prepare(self, wanted: CopyRecord, subscriptions: Collection[str]) -> None:
-        """Create what is missing, and the record; harmless when done twice.
+        """Create what is missing, and the record; idempotent.
 
         Args:
             wanted: the record.
-            subscriptions: that get all messages.
+            subscriptions: subscriptions that get all messages.
 
         Raises:
             StoreConflict: see `require_ready`.
             StoreContention: another attempt does the same.
         """
-        known = self.require_ready(wanted)
-        if known is None:
-            # What an earlier copy left belongs to a topic that was deleted.
+        previous = self.require_ready(wanted)
+        if previous is None:
+            # Records of an earlier copy belong to a topic that was deleted.
             self.forget()
             _, held = read_stored(self._store, CopyRecord, record_path(self.name))
             self._fence()
@@ -99,10 +101,10 @@ class CopyTarget:
                 self._admin.topics.create_partitioned(self.name, self.partitions)
             else:
                 self._admin.topics.create(self.name)
-        for part in self.parts:
-            # The keeper comes last: it says that the part is ready.
+        for partition in self.parts:
+            # The keeper comes last: it marks the partition as ready.
             for subscription in (*subscriptions, KEEPER):
-                self._subscribe(part, subscription)
+                self._subscribe(partition, subscription)
 
     def copy_schemas(self, source: TopicName) -> None:
         """Add the versions of the scalable topic's schema that are missing: messages name them by number.
@@ -117,7 +119,7 @@ class CopyTarget:
             )
 
     def forget(self) -> None:
-        """Delete the records of the copy; harmless where there are none."""
+        """Delete the records of the copy, if there are any."""
         path = record_path(self.name)
         for kind in ("segments", "parts"):
             for name in self._store.children(f"{path}/{kind}"):
@@ -126,25 +128,25 @@ class CopyTarget:
             self._delete(f"{path}/{kind}")
         self._delete(path)
 
-    def let_go(self) -> None:
-        """Delete the subscription for which messages were kept.
+    def delete_keeper(self) -> None:
+        """Delete the subscription that retains the messages.
 
         Raises:
-            StoreConflict: no other durable subscription of a part would keep them.
+            StoreConflict: no other durable subscription of a partition would retain them.
         """
-        found = [(part, self._stats(part)) for part in self.parts]
-        there = [(part, one) for part, one in found if one is not None and KEEPER in one.cursors]
-        bare = [part for part, _ in there if not self._others(part)]
+        all_stats = [(partition, self._stats(partition)) for partition in self.parts]
+        there = [(partition, stats) for partition, stats in all_stats if stats is not None and KEEPER in stats.cursors]
+        bare = [partition for partition, _ in there if not self._other_subscriptions(partition)]
         if bare:
             raise StoreConflict(
                 f"{some(bare)} have no subscription but {KEEPER}, and would lose all messages with it; create those of "
                 "their consumers first, at the earliest message"
             )
-        for part, _ in there:
+        for partition, _ in there:
             with suppress(AdminNotFound):
                 self._admin.or_never(
-                    connect=lambda admin, part=part: admin.topics.internal_stats(part),
-                    change=lambda admin, part=part: admin.subscriptions.delete(part, KEEPER),
+                    connect=lambda admin, partition=partition: admin.topics.internal_stats(partition),
+                    change=lambda admin, partition=partition: admin.subscriptions.delete(partition, KEEPER),
                 )
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -171,39 +173,39 @@ class CopyTarget:
             )
 
     def _require_alone(self) -> None:
-        strangers = [
+        others = [
             publisher
-            for part in self.parts
-            for publisher in self._publishers(part)
+            for partition in self.parts
+            for publisher in self._publishers(partition)
             if NOTE not in (publisher.metadata or {})
         ]
-        if strangers:
+        if others:
             raise StoreConflict(
-                f"{self.name} has {len(strangers)} producers, the first from {strangers[0].address}; nobody may send "
-                "there before all is copied: stop them"
+                f"{self.name} has {len(others)} producers, the first from {others[0].address}; no other client may "
+                "send there until all is copied: stop them"
             )
 
-    def _publishers(self, part: TopicName) -> Sequence[Client]:
+    def _publishers(self, partition: TopicName) -> Sequence[Client]:
         try:
-            return self._admin.topics.stats(part).publishers
+            return self._admin.topics.stats(partition).publishers
         except AdminNotFound:
             return ()
 
-    def _others(self, part: TopicName) -> Sequence[str]:
-        return [name for name in self._admin.topics.stats(part).durable_subscriptions if name != KEEPER]
+    def _other_subscriptions(self, partition: TopicName) -> Sequence[str]:
+        return [name for name in self._admin.topics.stats(partition).durable_subscriptions if name != KEEPER]
 
-    def _stats(self, part: TopicName) -> InternalStats | None:
+    def _stats(self, partition: TopicName) -> InternalStats | None:
         try:
-            return self._admin.topics.internal_stats(part)
+            return self._admin.topics.internal_stats(partition)
         except AdminNotFound:
             return None
 
-    def _subscribe(self, part: TopicName, name: str) -> None:
-        stats = self._stats(part)
+    def _subscribe(self, partition: TopicName, name: str) -> None:
+        stats = self._stats(partition)
         if stats is not None and name in stats.cursors:
             return
         with suppress(AdminConflict):
-            self._admin.subscriptions.create(part, name)
+            self._admin.subscriptions.create(partition, name)
 
     def _delete(self, path: str) -> None:
         if (node := self._store.get(path)) is None:

@@ -1,4 +1,4 @@
-"""A broker's admin interface as seen through somebody who loses answers, or gives wrong ones."""
+"""A proxy for the admin interface of a broker that loses answers, or gives wrong ones."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ FAILED = Answer(500, b'{"reason":"so says the test"}')
 
 Ask = Callable[[], Answer]
 Act = Callable[[Ask], Answer | None]
-"""Deals with a request: gets what asks the broker, and returns the answer; None closes the connection instead."""
+"""Handles a request: gets a function that sends it on, and returns the answer; None closes the connection."""
 
 
 def failed(ask: Ask) -> Answer:
-    """Do nothing, and say that it failed."""
+    """Answer that the request failed, without sending it on."""
     del ask
     return FAILED
 
 
 def failed_but_done(ask: Ask) -> Answer:
-    """Have it done, and say that it failed."""
+    """Send the request on, and answer that it failed."""
     ask()
     return FAILED
 
 
 def hung_up(ask: Ask) -> None:
-    """Have it done, and close the connection without an answer."""
+    """Send the request on, and close the connection without an answer."""
     ask()
 
 
@@ -54,14 +54,14 @@ class _Rule(NamedTuple):
     act: Act
 
 
-class LyingBroker:
-    """Passes requests on to a broker, but for those that a test deals with; a context manager.
+class FaultyBrokerProxy:
+    """Sends requests on to a broker, except those for which a test has a rule; a context manager.
 
     Args:
         url: the broker's admin interface.
 
     Attributes:
-        url: where clients ask instead.
+        url: the address of the proxy.
     """
 
     def __init__(self, url: str) -> None:
@@ -81,22 +81,22 @@ class LyingBroker:
         self._server.__exit__(kind, error, trace)
 
     def once(self, method: str, ending: str, act: Act) -> None:
-        """Deal with the next request of a method whose path ends so."""
+        """Handle the next request of a method whose path has an ending."""
         with self._lock:
             self._rules.append(_Rule(method, ending, act))
 
     @property
     def waits(self) -> int:
-        """For how many requests it still waits that a test deals with."""
+        """The number of rules that no request has matched yet."""
         return len(self._rules)
 
     def _answer(self, method: str, path: str, content_type: str | None, body: bytes) -> Answer | None:
         headers = {"content-type": content_type} if content_type else {}
 
         def ask() -> Answer:
-            found = httpx.request(method, f"{self._broker}{path}", headers=headers, content=body, timeout=_LIMIT)
-            kept = {name: value for name in _PASSED_ON if (value := found.headers.get(name))}
-            return Answer(found.status_code, found.content, kept)
+            response = httpx.request(method, f"{self._broker}{path}", headers=headers, content=body, timeout=_LIMIT)
+            passed_on = {name: value for name in _PASSED_ON if (value := response.headers.get(name))}
+            return Answer(response.status_code, response.content, passed_on)
 
         act = self._act_of(method, path.partition("?")[0])
         return act(ask) if act else ask()
@@ -121,16 +121,16 @@ def _handler(
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            found = answer(self.command, self.path, self.headers.get("content-type"), body)
-            if found is None:
+            result = answer(self.command, self.path, self.headers.get("content-type"), body)
+            if result is None:
                 self.close_connection = True
                 return
-            self.send_response(found.status)
-            for name, value in found.headers.items():
+            self.send_response(result.status)
+            for name, value in result.headers.items():
                 self.send_header(name, value)
-            self.send_header("content-length", str(len(found.body)))
+            self.send_header("content-length", str(len(result.body)))
             self.end_headers()
-            self.wfile.write(found.body)
+            self.wfile.write(result.body)
 
         do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - the base's own names
 

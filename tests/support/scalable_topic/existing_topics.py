@@ -1,4 +1,4 @@
-"""How everything stands that a migration to scalable topics may change, read without any of its code."""
+"""Snapshots of all that a migration to scalable topics may change, read without the code of the migration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.segments.layout_check import layout_faults
 
 _ACCESS = AdminAccess(timeout=30)
 _NOTES = (CLAIM, *(f"{CLAIM}-{what}" for what in ("namespaces", "topics", "operations")))
-"""What workflows about scalable topics have for themselves in the metadata store, and nobody after their end."""
+"""Nodes that workflows about scalable topics create for themselves, and remove at their end."""
 _POLICIES = {"retention": ("retention_policies",), "auto-scale policy": ("scalableTopicAutoScalePolicy",)}
 _TERMINATED = "Terminated"
 
@@ -28,15 +28,15 @@ OWN_POLICIES: dict[str, Any] = {
 """Policies of a namespace that its owner has set."""
 
 
-class TopicStanding(NamedTuple):
-    """How one topic stands.
+class TopicSnapshot(NamedTuple):
+    """State of one topic.
 
     Attributes:
-        record: whether it is scalable.
+        record: state of its record.
         version: of its record, which grows with each change.
-        subscriptions: that have a record.
-        segments: cursors of each segment that is stored.
-        regular: the state of each of its regular topics that is there.
+        subscriptions: kinds of subscriptions with a record.
+        segments: cursors of each stored segment.
+        regular: state of each existing regular topic.
     """
 
     record: RecordState
@@ -46,54 +46,54 @@ class TopicStanding(NamedTuple):
     regular: Mapping[str, str]
 
 
-class Standing(NamedTuple):
-    """How everything stands that a migration may change.
+class TopicsSnapshot(NamedTuple):
+    """State of all that a migration may change.
 
     Attributes:
         policies: of the namespace, where brokers keep them.
-        told: the same, as each broker tells it.
+        reported: the policies that each broker reports.
         notes: claims and records, by their path.
         topics: by name.
     """
 
     policies: Mapping[str, Any]
-    told: Sequence[Mapping[str, Any]]
+    reported: Sequence[Mapping[str, Any]]
     notes: Mapping[str, bytes]
-    topics: Mapping[str, TopicStanding]
+    topics: Mapping[str, TopicSnapshot]
 
 
-StandingT = TypeVar("StandingT", Standing, TopicStanding)
+SnapshotT = TypeVar("SnapshotT", TopicsSnapshot, TopicSnapshot)
 
 
-def read_standing(
+def read_snapshot(
     admin: PulsarAdminReader, store: CasReader, urls: Iterable[str], namespace: str, topics: Iterable[TopicName]
-) -> Standing:
-    """Return how everything stands now.
+) -> TopicsSnapshot:
+    """Return the current state.
 
     Args:
         admin: of any broker.
         store: the brokers' metadata store.
         urls: the admin interface of each broker.
         namespace: whose policies are read.
-        topics: of it.
+        topics: topics of the namespace.
     """
-    return Standing(
+    return TopicsSnapshot(
         policies={what: read_policy(store, namespace, path) for what, path in _POLICIES.items()},
-        told=[_told(url, namespace) for url in urls],
+        reported=[_reported_policies(url, namespace) for url in urls],
         notes={at: value for path in _NOTES for at, value in below(store, path)},
         topics={str(name): _topic(admin, store, name) for name in topics},
     )
 
 
-def changes(before: Standing, after: Standing) -> list[str]:
-    """Return what is different, in words; empty for nothing."""
-    found = _differences(before._replace(topics={}), after._replace(topics={}))
+def changes(before: TopicsSnapshot, after: TopicsSnapshot) -> list[str]:
+    """Return descriptions of the differences; empty if there are none."""
+    differences = _differences(before._replace(topics={}), after._replace(topics={}))
     for name, was in before.topics.items():
-        found += [f"{name}: {difference}" for difference in _differences(was, after.topics[name])]
-    return found
+        differences += [f"{name}: {difference}" for difference in _differences(was, after.topics[name])]
+    return differences
 
 
-def _differences(before: StandingT, after: StandingT) -> list[str]:
+def _differences(before: SnapshotT, after: SnapshotT) -> list[str]:
     pairs = zip(before._fields, before, after, strict=True)
     return [f"{what}: {was} to {now}" for what, was, now in pairs if was != now]
 
@@ -107,50 +107,50 @@ def topic_faults(
     subscriptions: Iterable[str],
     cleaned_up: bool = False,
 ) -> list[str]:
-    """Return what is wrong with a topic that has become scalable; empty for nothing.
+    """Return the faults of a topic that has become scalable; empty if there are none.
 
     Args:
         admin: of any broker.
         store: the brokers' metadata store.
         name: the regular topic.
-        partitions: that it had; 0 for none.
-        subscriptions: durable ones that it had.
+        partitions: of the regular topic; 0 for an unpartitioned one.
+        subscriptions: its durable subscriptions.
         cleaned_up: whether its regular topics may be gone.
     """
-    record, known, regular = (
+    record, recorded, regular = (
         read_scalable(store, name),
         recorded_subscriptions(store, name),
         regular_states(admin, store, name),
     )
     if record.layout is None:
         return [f"{name} is not scalable: its record is {record.state}"]
-    found, active = layout_faults(record.layout), record.layout.active
+    faults, active = layout_faults(record.layout), record.layout.active
     segments = max(partitions, 1)
     if len(active) != segments:
-        found.append(f"{name} has {len(active)} segments, and not {segments}")
+        faults.append(f"{name} has {len(active)} segments, and not {segments}")
     for subscription in subscriptions:
-        if known.get(subscription) is None:
-            found.append(f"{subscription} of {name} has no record")
-        found += [
+        if recorded.get(subscription) is None:
+            faults.append(f"{subscription} of {name} has no record")
+        faults += [
             f"{subscription} has no cursor on {at}"
             for at in _without(admin, name, [s.descriptor for s in active], subscription)
         ]
-    found += [f"{part} is {state}" for part, state in regular.items() if state != _TERMINATED]
+    faults += [f"{regular_topic} is {state}" for regular_topic, state in regular.items() if state != _TERMINATED]
     if not cleaned_up and len(regular) != segments:
-        found.append(f"of the regular topics of {name} only {sorted(regular)} are left")
-    return found
+        faults.append(f"of the regular topics of {name} only {sorted(regular)} are left")
+    return faults
 
 
 def regular_states(admin: PulsarAdminReader, store: CasReader, name: TopicName) -> dict[str, str]:
     """Return the state of each stored regular topic, a partition or the topic itself."""
     folder = name.managed_ledger_path.rpartition("/")[0]
     there = [TopicName(name.tenant, name.namespace, topic) for topic in store.children(folder)]
-    mine = [part for part in there if part.whole == name]
-    return {str(part): admin.topics.internal_stats(part).state for part in mine}
+    mine = [regular_topic for regular_topic in there if regular_topic.whole == name]
+    return {str(regular_topic): admin.topics.internal_stats(regular_topic).state for regular_topic in mine}
 
 
 def below(store: CasReader, path: str) -> Iterator[tuple[str, bytes]]:
-    """Yield a record with all below it that hold something."""
+    """Yield a node and all nodes below it that have a value."""
     if (node := store.get(path)) and node.value:
         yield path, node.value
     for child in store.children(path):
@@ -165,15 +165,15 @@ def _without(admin: PulsarAdminReader, name: TopicName, descriptors: Iterable[st
             yield descriptor
 
 
-def _told(url: str, namespace: str) -> Mapping[str, Any]:
+def _reported_policies(url: str, namespace: str) -> Mapping[str, Any]:
     with PulsarAdmin.open(_ACCESS, [url]) as admin:
         raw = admin.namespaces.policies(namespace).raw
     return {what: raw.get(path[0]) for what, path in _POLICIES.items()}
 
 
-def _topic(admin: PulsarAdminReader, store: CasReader, name: TopicName) -> TopicStanding:
+def _topic(admin: PulsarAdminReader, store: CasReader, name: TopicName) -> TopicSnapshot:
     record = read_scalable(store, name)
-    subscriptions = {one: str(kind) for one, kind in recorded_subscriptions(store, name).items()}
+    subscriptions = {subscription: str(kind) for subscription, kind in recorded_subscriptions(store, name).items()}
     base = f"/managed-ledgers/{name.namespace_path}/segment/{name.topic}"
     segments = {child: sorted(store.children(f"{base}/{child}")) for child in store.children(base)}
-    return TopicStanding(record.state, record.version, subscriptions, segments, regular_states(admin, store, name))
+    return TopicSnapshot(record.state, record.version, subscriptions, segments, regular_states(admin, store, name))
