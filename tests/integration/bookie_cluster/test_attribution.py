@@ -266,7 +266,11 @@ def test_the_client_of_a_cluster_in_use_is_not_closed(place: Place) -> None:
     """Refused are a cluster that brokers write to, one that is referred to, and one of another switch (I5)."""
     task = place.steps.task(place.input)
     # The broker's own topics have their messages in the old cluster, and no attribution.
-    for name, why in ((NEW, "brokers write to new"), (OLD, "still need old"), ("else", "no cluster of this switch")):
+    for name, why in (
+        (NEW, "brokers write to new"),
+        (OLD, "still need old"),
+        ("else", "is not a cluster of this switch"),
+    ):
         with pytest.raises(StoreConflict, match=why):
             close_client(task, ClientClosing(cluster=name))
     assert place.double.closed == []

@@ -66,6 +66,8 @@ def _plan(stack: Stack, target: str) -> BookieClusterInput:
             "target": {"name": "b", "metadataServiceUri": target},
             "routing": "restart",
             "advance_ids": True,
+            # The target is reached through a proxy, so its root in the brokers' ZooKeeper belongs to no known cluster.
+            "accept": ["path:/second-ledgers"],
         }
     )
 
