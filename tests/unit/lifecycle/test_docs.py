@@ -168,7 +168,7 @@ def test_every_invariant_of_the_proposal_is_kept_by_something_that_is_tested() -
 @pytest.mark.parametrize("heading", ["facts", "figures", "certificate"])
 def test_results_are_those_of_the_code(kind: Kind[Any], heading: str) -> None:
     """The page explains every fact, every figure and all that the certificate says, and nothing else."""
-    _, _, text = section(page(kind), "The output explained").partition(f"\n### {heading.capitalize()}\n")
+    _, _, text = section(page(kind), "Status and report").partition(f"\n### {heading.capitalize()}\n")
     explained = set(re.findall(r"^\| `(\w+)` \|", text.partition("\n### ")[0], re.MULTILINE))
     assert explained == set(_fields(kind.models[heading.removesuffix("s")]))
 
