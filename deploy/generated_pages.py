@@ -31,53 +31,53 @@ ROOT = Path(__file__).parents[1]
 _DEFECTS = """\
 # Known defects of the servers
 
-After this page you know which defects of Pulsar, BookKeeper and Oxia matter during a migration, and what to do.
-The precheck of each migration and `pulsar-migrate doctor` name those of the releases that they see, and the report
+This page lists defects of Pulsar, BookKeeper and Oxia that matter during a migration, and what to do about them.
+The precheck of each migration and `pulsar-migrate doctor` name the defects of the releases that they find. The report
 repeats them. This page is generated from `models/defects.toml` by `python -m deploy.generated_pages`.
 
-- A defect is a warning, unless the migration itself can lose data through it: then the precheck refuses
-  (`DEFECT_<id>`). To accept the loss, name its id in `accept_defects` of the input.
+- A defect is usually a warning. If the migration itself can lose data through it, it is the blocker `DEFECT_<id>`. To
+  accept the loss, name the id in `accept_defects` of the input.
 - Brokers report their release. If those of a cluster differ, the oldest decides what the migration relies on, and the
   defects of all are named. Servers of BookKeeper and Oxia do not report theirs: compare yours with the tables.
 - Numbers are issues and pull requests of apache/pulsar, unless another project is named.
-- What releases do differently, and not wrong, is in [releases.md](releases.md).
+- Differences between releases that are not defects are in [releases.md](releases.md).
 """
-_DEFECT_HEADS = ("id", "affects", "what happens, and why it matters", "what to do", "reference")
+_DEFECT_HEADS = ("id", "affects", "what happens", "why it matters", "what to do", "reference")
 
 _RELEASES = """\
 # What differs between releases
 
-After this page you know what brokers of 5.0, 4.2 and 4.0 do differently, as far as it matters during a migration.
-Prechecks name what differs between brokers of one cluster, and for a blue-green migration also between blue and green;
-so does `pulsar-migrate doctor`. This page is generated from `models/releases.py` by `python -m deploy.generated_pages`.
+This page lists what brokers of 5.0, 4.2 and 4.0 do differently, if it matters during a migration. Prechecks and
+`pulsar-migrate doctor` name the differences between the brokers of one cluster. For a blue-green migration they also
+name those between blue and green. This page is generated from `models/releases.py` by `python -m deploy.generated_pages`.
 
-- `yes` stands for every release of the line, `4.2.4` for that release and later ones of its line.
+- `yes` means every release of the line; `4.2.4` means that release and later ones of its line.
 - Defects, and the releases that repair them, are in [known_defects.md](known_defects.md).
 - Servers need Java: {java}.
 """
 _COVERAGE = """\
 # What moves, what does not, and what is refused
 
-After this page you know what becomes of each feature of Pulsar in each migration. The dry run of a migration and
-`pulsar-migrate features` say which of them your cluster uses. This page is generated from `models/coverage` by
+This page says what happens to each feature of Pulsar in each migration. The dry run of a migration and
+`pulsar-migrate features` name the features that your cluster uses. This page is generated from `models/coverage` by
 `python -m deploy.generated_pages`.
 
 - *carried*: the migration moves it, or keeps it working; the text says how that is verified.
 - *untouched*: it stays as it is.
 - *decision*: the precheck stops until you set `"accept": ["<feature>"]`, or the named field of the input. The report
   repeats what you accepted.
-- *refused*: the precheck stops. The checks are codes of blockers; some refuse only what cannot be carried.
-- What is in no table is unknown: a setting of brokers, a policy, a path of metadata, or a field of a topic's
+- *refused*: the precheck stops. The checks are codes of blockers; some of them refuse only some uses of the feature.
+- An item that is in no table is unknown: a setting of brokers, a policy, a path of metadata, or a field of a topic's
   statistics. The precheck stops with `UNKNOWN_FEATURE`, unless you accept the item by its name.
 - Migrations of many topics, and operations that change topics, have the table of `scalable-topic`. Controllers compare
   a cluster when they create their topic.
-- What was read from brokers 4.0.8, 4.2.4 and 5.0.1 and does not matter is in `models/coverage/without_effect.toml`.
+- Items of brokers 4.0.8, 4.2.4 and 5.0.1 that do not matter are in `models/coverage/without_effect.toml`.
 """
 _COVERAGE_HEADS = ("feature", "what it is", "outcome", "how or why", "checks")
 _BLOCKERS = """\
 # Blockers, failures and exit codes
 
-After this page you know what a code in a plan, a report or a log means, and what to do. Search the page for the code.
+This page says what a code in a plan, a report or a log means, and what to do. Search the page for the code.
 It is generated from `deploy/explanations.toml` by `python -m deploy.generated_pages`.
 
 - A *blocker* is a reason why a migration cannot start. The precheck and the dry run list all of them.
@@ -95,14 +95,14 @@ general case. A code with a link has more on another page.
 If there are more than 100, the first 99 are listed, and `MORE` counts the others by their codes. *Warnings* do not stop
 a migration.
 
-Checks that can change are repeated before the point of no return. What they find then is not a blocker of a precheck:
-it ends the migration with `ParticipantsNotReady`, and names the same codes. In a blue-green migration the batch is not
-flipped, and counts as failed; the other batches continue.
+Some checks are repeated before the point of no return, because their result can change. If such a check then finds a
+blocker, the migration ends with `ParticipantsNotReady`, which names the same codes. In a blue-green migration the batch
+is not flipped, and counts as failed; the other batches continue.
 """
 _COMPATIBILITY = """\
 # Supported releases
 
-After this page you know whether your servers are supported, and what happens if they are not. It is generated from
+This page says whether your servers are supported, and what happens if they are not. It is generated from
 `models/releases.py` and the locks of the development stack, by `python -m deploy.generated_pages`.
 
 ## Pulsar
@@ -117,7 +117,7 @@ _OTHER_RELEASES = """\
 | brokers of different releases | `MIXED_RELEASES`, until you set the same; then the oldest decides |
 | a milestone, or a release of another line | `UNSUPPORTED_RELEASE` |
 
-- A later patch release is taken to have what an earlier one of its line has.
+- A later patch release is assumed to have everything that an earlier one of its line has.
 - A topic controller warns of an untested release, and continues.
 - `pulsar-migrate doctor` and each precheck name what they find.
 - [Differences between releases](releases.md) lists what the lines do differently.
@@ -147,7 +147,7 @@ Which store a metadata migration can move:
 
 ## Temporal
 
-All tests use the development server of Temporal {temporal}; other servers were not tried.
+All tests use the development server of Temporal {temporal}; other servers were not tested.
 [Worker versioning](operations.md#rolling-updates) needs 1.28 or newer.
 
 ## Java and Python
@@ -165,8 +165,8 @@ _PARTICIPANTS = """\
 The message says which of these it is:
 
 - Metadata store: brokers or bookies were not ready in `preparation_timeout`. See their logs. Can they reach the target?
-- Metadata store: ten times, no worker knew all changes of the source at the cut-over. Keep a worker running, and start
-  again.
+- Metadata store: in ten attempts the worker did not know all changes of the source at the cut-over. Keep a worker
+  running, and start again.
 - Scalable topic: clients were not ready in `client_timeout`. The message names them.
 - Each migration: a check after the precheck found a blocker. Do what its cure says, and start again.
 """
@@ -180,12 +180,12 @@ If some items could not be moved, a migration can still end: its outcome is `don
 fail. `failed_items` in its report names each item, and `pulsar-migrate` exits with 8.
 """
 _EXIT_CODES = """\
-`start --wait`, `status --watch` and `report` end with the exit code of the migration. If no worker has taken the
-migration after 90 s, `start --wait` ends with 7. The migration stays started, and continues when a worker comes.
+`start --wait`, `status --watch` and `report` end with the exit code of the migration. If no worker starts the
+migration within 90 s, `start --wait` ends with 7. The migration stays started, and continues when a worker runs.
 """
 _UNUSABLE = """\
-A check that cannot read what it needs has a code of two parts, for example `SOURCE_UNREACHABLE`.
-A bookie cluster migration uses the second part alone, except for `CENSUS_…`.
+A check that cannot read its data has a code of two parts, for example `SOURCE_UNREACHABLE`.
+A bookie cluster migration uses only the second part, except for `CENSUS_…`.
 """
 _DEFECT_CODES = """\
 These [known defects](known_defects.md) can lose data during the migration. The code is `DEFECT_` and the id.
@@ -241,7 +241,7 @@ def releases_page() -> str:
         "",
         "## Defaults of brokers",
         "",
-        "These hold where `broker.conf` does not name the setting. Names of classes are shown without their package.",
+        "These are used if `broker.conf` does not contain the setting. Class names are shown without their package.",
         "",
         *_table(("setting", *LINES), defaults),
     ]
@@ -303,7 +303,7 @@ _NOTES = {
     "bookie_cluster": '`attribution`: with `"routing": "attribution"` only.\n',
     "metadata_store": "`live` and `offline`: only in that mode.\n",
     "scalable_topic": (
-        "Where many topics are migrated, a blocker of one topic does not stop the others: the plan names that topic,\n"
+        "If many topics are migrated, a blocker of one topic does not stop the others: the plan names that topic,\n"
         "with its first blocker.\n"
     ),
 }
@@ -446,7 +446,7 @@ def _since(firsts: Sequence[str]) -> list[str]:
 
 
 def _policy_cells(policy: PolicyField) -> tuple[str, ...]:
-    effect = "it is a difference that blocks" if policy.relied_on else "it is left out, with a note"
+    effect = "it is a difference that blocks" if policy.relied_on else "it is omitted, with a note"
     return (*_since(policy.firsts), effect)
 
 
@@ -455,7 +455,7 @@ def _default_cell(value: str | None) -> str:
 
 
 def _defect_cells(defect: Defect) -> tuple[str, ...]:
-    return (f"`{defect.id}`", _affected(defect), f"{defect.symptom} {defect.why}", defect.advice, defect.reference)
+    return (f"`{defect.id}`", _affected(defect), defect.symptom, defect.why, defect.advice, defect.reference)
 
 
 def _refused(defect: Defect, migration: str) -> str:
