@@ -49,7 +49,8 @@ _RELEASES = """\
 
 This page lists what brokers of 5.0, 4.2 and 4.0 do differently, if it matters during a migration. Prechecks and
 `pulsar-migrate doctor` name the differences between the brokers of one cluster. For a blue-green migration they also
-name those between blue and green. This page is generated from `models/releases.py` by `python -m deploy.generated_pages`.
+name those between blue and green. This page is generated from `models/releases.py` by
+`python -m deploy.generated_pages`.
 
 - `yes` means every release of the line; `4.2.4` means that release and later ones of its line.
 - Defects, and the releases that repair them, are in [known_defects.md](known_defects.md).

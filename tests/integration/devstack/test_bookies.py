@@ -35,7 +35,7 @@ def exchange(stack: Stack, topic: str) -> set[int]:
         return admin.ledgers(topic)
 
 
-def test_brokers_write_where_they_are_told(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> None:
+def test_brokers_write_to_the_configured_cluster(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> None:
     """Messages lie on both bookies of the first cluster, then of the second, with nothing of them in the other one."""
     with JavaLedgers(toolchain, tmp_path) as java:
         on_first = exchange(stack, "first")
@@ -63,7 +63,7 @@ def test_brokers_write_where_they_are_told(stack: Stack, toolchain: Toolchain, t
 
 
 @pytest.mark.exhaustive
-def test_a_stopped_broker_starts_where_it_was_told(stack: Stack) -> None:
+def test_a_stopped_broker_starts_on_the_configured_cluster(stack: Stack) -> None:
     """A broker that was down during the change uses the second cluster from its start, and both go back together."""
     stack["broker-2"].start()
     assert f"bookkeeperMetadataServiceUri={stack.second_bookkeeper_uri}" in _config(stack, "broker-2")
