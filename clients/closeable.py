@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Closeable:
-    """A context manager that closes what it is."""
+    """A context manager that closes itself at its end."""
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""

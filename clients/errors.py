@@ -14,7 +14,7 @@ StoreError
     │   ├── VersionConflict  a record is not at the expected version; worth reading it again
     │   ├── ClaimHeld        another migration holds the claim; names it and the cure
     │   └── Superseded       a newer attempt or run of the same migration has taken over; this one must not write
-    ├── StoreNotFound        what was asked for is not there
+    ├── StoreNotFound        the requested record, ledger or entry does not exist
     ├── StoreDenied          the store refuses the credentials, or a node's ACL does
     ├── StoreUnsupported     the server lacks something that a migration needs; names the cure
     ├── RecordNotWritable    a record cannot be represented in the target; names path and cause

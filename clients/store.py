@@ -19,7 +19,7 @@ COORDINATOR = b"/pulsar/migration-coordinator"
 ABSENT = -1
 
 Guard = Callable[[], object]
-"""Check that raises StoreConflict if its caller must no longer write, according to the store's current state."""
+"""Check that raises StoreConflict if its caller must not write any more by the store's current state."""
 
 
 class Record(NamedTuple):
@@ -84,7 +84,7 @@ class StoreReader(Protocol):
     url: StoreUrl
 
     def partitions(self, wanted: int) -> list[Partition]:
-        """Split the store into about `wanted` parts of like size."""
+        """Split the store into about `wanted` parts of similar size."""
         ...
 
     def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:

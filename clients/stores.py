@@ -25,12 +25,12 @@ from models.store_url import StoreUrl
 MAX_RAISE = 5_000_000
 """Highest version, or next number, to which a znode of a ZooKeeper target is counted up."""
 
-# What the guard's last answer, and a server that is busy, add to the end of a stream.
+# Time that the guard's last answer and a busy server add to the end of a stream.
 _SERVER_LAG = 3.0
 
 
 class Access(NamedTuple):
-    """How stores are talked to; plain data, so that it travels to an executor.
+    """Credentials and timeout for stores; plain data, so that it can be sent to an executor.
 
     Attributes:
         zookeeper_auth: credentials, each scheme and credential.
@@ -65,8 +65,8 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Gu
         url: the store.
         access: credentials and timeout.
         keep_versions: ZooKeeper only: bring each znode to the version of its record (Oxia does so in any case).
-        guard: what must hold while it writes. ZooKeeper refuses what is still on its way after `revoke_permits`; to
-            Oxia, which has no condition over several records, what was sent already still gets through for
+        guard: the condition for its writes. ZooKeeper refuses writes that are still in flight after `revoke_permits`;
+            Oxia, which has no condition over several records, still applies writes that were sent before for
             `late_writes_last` seconds.
     """
     if url.scheme == "zk":
@@ -129,7 +129,7 @@ def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
     """
     if first.overlaps(second):
         return True
-    # Other trees, whichever servers have them.
+    # Different trees, on whichever servers.
     if first.scheme != "zk" or not first.overlaps(second.model_copy(update={"hosts": first.hosts})):
         return False
     # mutant: metadata-store/stores-differ-by-address
@@ -139,8 +139,8 @@ def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
 def revoke_permits(url: StoreUrl, access: Access) -> None:
     """Stop all guarded writers and removers of a store, also those that are frozen or cut off.
 
-    Call it after taking the claim that their guards check: from now on the server refuses what they send, or
-    have on its way.
+    Call it after taking the claim that their guards check: from now on the server refuses what they send or
+    have in flight.
 
     Raises:
         StoreError: the store failed.

@@ -1,4 +1,4 @@
-"""How TLS is done, to brokers and to bookies alike."""
+"""TLS settings for connections to brokers and bookies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from models.settings import Settings
 
 
 class Tls(NamedTuple):
-    """How TLS is done; plain data, so that it travels to an executor.
+    """TLS settings; plain data, so that it can be sent to an executor.
 
     Attributes:
         ca_file: PEM file of the authorities that sign the servers' certificates; None for the system's own.
-        cert_file: PEM file of our own certificate, where servers ask for one.
+        cert_file: PEM file of our own certificate, for servers that ask for one.
         key_file: PEM file of its key; None if `cert_file` has it.
         verify_hostname: whether a server's certificate must name the host that it is reached by.
     """
@@ -27,7 +27,7 @@ class Tls(NamedTuple):
     verify_hostname: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """Return what the `ssl` module needs; files are read now, so that renewed ones count.
+        """Return a context of the `ssl` module; files are read now, so that renewed ones are used.
 
         Raises:
             OSError: a file cannot be read, or has another format; `ssl.SSLError` is one too.
@@ -39,9 +39,9 @@ class Tls(NamedTuple):
         return context
 
     def shared_context(self) -> ssl.SSLContext:
-        """Return the same, one for many connections of one protocol; files are read again when they have changed.
+        """Return a context that many connections of one protocol share; files are read again when they have changed.
 
-        To read the system's authorities takes longer than most requests.
+        Reading the system's authorities takes longer than most requests.
 
         Raises:
             OSError: see `context`.

@@ -1,4 +1,4 @@
-"""Protobuf's variable-length numbers, for messages that are taken apart and put together byte for byte."""
+"""Protobuf's variable-length numbers, for messages that are split and joined byte for byte."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class _Request(threading.Thread):
 
 
 def missing_settings(settings: Settings, how: BrokerControl) -> str:
-    """Return what the settings lack for this control; empty if nothing."""
+    """Return the settings that this control needs and that are not set; empty if there are none."""
     if how is BrokerControl.COMMAND and not (settings.broker_stop_command and settings.broker_start_command):
         return "PULSAR_MIGRATE_BROKER_STOP_COMMAND and PULSAR_MIGRATE_BROKER_START_COMMAND"
     if how is BrokerControl.WEBHOOK and not settings.broker_webhook:

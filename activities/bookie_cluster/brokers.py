@@ -101,7 +101,7 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
 
 
 def _unproven(store: StoreReader) -> list[str]:
-    """Return what is wrong with registrations that no session holds; empty without any.
+    """Return the problems of registrations that no session holds; empty if there are none.
 
     Since PRECHECK the switch may have been held for days. A broker with such a registration never counts as running.
     """

@@ -49,7 +49,7 @@ def note_deleted(
 
 
 def refused_ids(task: BookieClusterTask, store: StoreReader, cluster: BookieCluster, ids: Iterable[int]) -> list[int]:
-    """Return those of these ids that bookies of a cluster may refuse, because they were deleted there a few days ago.
+    """Return the ids that bookies of a cluster may refuse, because they were deleted there a few days ago.
 
     Raises:
         StoreError: the registry cannot be read.

@@ -64,7 +64,7 @@ class SwitchStores(Protocol):
         ...
 
     def read_verified(self) -> Verified:
-        """Return what earlier attempts of both directions have compared."""
+        """Return the ledgers that earlier attempts of both directions have compared."""
         ...
 
     def brokers(self) -> list[Service]:
@@ -110,7 +110,7 @@ class RealStores:
         return compacted(self._task, ledgers, named, strict=strict)
 
     def read_verified(self) -> Verified:
-        """Return what earlier attempts have compared."""
+        """Return the ledgers that earlier attempts have compared."""
         return read_known(self._task, self._store)
 
     def brokers(self) -> list[Service]:

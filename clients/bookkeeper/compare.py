@@ -60,7 +60,7 @@ class ContentSum:
         return size
 
     def content(self) -> Content:
-        """Return what was taken in."""
+        """Return the content of the added bodies."""
         return Content(self._bodies.digest() + self._sizes.digest(), self._entries, self._bytes)
 
 
@@ -144,7 +144,7 @@ def compare_records(
 def read_contents(
     cluster: Cluster, records: Iterable[LedgerRecord], check: Check, firsts: Mapping[int, int] = _WHOLE
 ) -> dict[int, Content | StoreError]:
-    """Return what closed ledgers hold, or why they cannot be read, by id."""
+    """Return the content of closed ledgers, or why they cannot be read, by id."""
     contents: dict[int, Content | StoreError] = {}
     for ledger_id, parts in read_all(cluster, records, firsts):
         total = ContentSum()

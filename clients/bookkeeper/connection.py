@@ -295,7 +295,7 @@ class FrameBuffer:
         return self.end - self.start
 
     def room(self) -> memoryview:
-        """Return where to receive to: at least the rest of the frame that is begun."""
+        """Return the buffer to receive into, with space for at least the rest of the current frame."""
         held = self.held
         if not held:
             self.start = self.end = 0

@@ -16,10 +16,10 @@ _PULSAR = b"pulsar"
 
 
 class LedgerFacts(NamedTuple):
-    """A ledger's current state, without what only its copy needs; see `LedgerMetadata`.
+    """A ledger's current state, without the fields that only its copy needs; see `LedgerMetadata`.
 
     Attributes:
-        ledger_id: which.
+        ledger_id: its id.
         version: its znode's version.
         mzxid: zxid of its znode's last change.
         state: whether it may grow.
@@ -27,9 +27,9 @@ class LedgerFacts(NamedTuple):
         last_entry: last entry's id; -1 unless closed, or if it is empty.
         ensemble_size: bookies of one segment.
         write_quorum: replicas of an entry.
-        component: what Pulsar uses it for; empty where it does not say.
+        component: Pulsar's use of it; empty if it is not recorded.
         pulsars: whether its metadata say that it is Pulsar's.
-        origin: a digest of what stays the same from its creation on: digest type, password and custom metadata.
+        origin: a digest of the fields that never change: digest type, password and custom metadata.
     """
 
     ledger_id: int
@@ -50,7 +50,7 @@ class LedgerFacts(NamedTuple):
         return self.state is LedgerState.CLOSED
 
     def same_content(self, other: LedgerFacts) -> bool:
-        """Return whether both say the same of the ledger's content; where it lies, and how often, does not matter."""
+        """Return whether both describe the same content of the ledger; its bookies and replicas do not matter."""
         return self._content() == other._content()
 
     def _content(self) -> tuple[object, ...]:
@@ -58,7 +58,7 @@ class LedgerFacts(NamedTuple):
 
 
 def ledger_facts(ledger_id: int, metadata: LedgerMetadata, version: int, mzxid: int) -> LedgerFacts:
-    """Return what is kept of a ledger that was read."""
+    """Return the facts that are kept of a ledger."""
     return LedgerFacts(
         ledger_id=ledger_id,
         version=version,
@@ -93,7 +93,7 @@ class _Kind(NamedTuple):
 
 
 class LedgerTable(Mapping[int, LedgerFacts]):
-    """Ledgers by id, ascending; not changed once it is made.
+    """Immutable table of ledgers by id, ascending.
 
     Args:
         facts: of each ledger, in any order.
@@ -126,11 +126,11 @@ class LedgerTable(Mapping[int, LedgerFacts]):
         self._sort()
 
     def only(self, ids: Container[int]) -> LedgerTable:
-        """Return those with one of these ids."""
+        """Return the ledgers with one of these ids."""
         return self.where(lambda facts: facts.ledger_id in ids)
 
     def where(self, chosen: Callable[[LedgerFacts], bool]) -> LedgerTable:
-        """Return those of which this is true."""
+        """Return the ledgers for which a condition is true."""
         return LedgerTable(facts for facts in self.values() if chosen(facts))
 
     @property
@@ -139,7 +139,7 @@ class LedgerTable(Mapping[int, LedgerFacts]):
         return self._ids[-1] if self._ids else -1
 
     def at(self, index: int) -> LedgerFacts:
-        """Return the ledger at this place in the order of ids."""
+        """Return the ledger at this index in the order of ids."""
         state, ensemble_size, write_quorum, component, pulsars = self._kinds[self._kind[index]]
         return LedgerFacts(
             self._ids[index],
@@ -174,11 +174,11 @@ class LedgerTable(Mapping[int, LedgerFacts]):
         return len(self._ids)
 
     def values(self) -> ValuesView[LedgerFacts]:
-        """Return all of them, by id."""
+        """Return all ledgers, by id."""
         return _Values(self)
 
     def items(self) -> ItemsView[int, LedgerFacts]:
-        """Return all of them with their ids, by id."""
+        """Return all ledgers with their ids, by id."""
         return _Items(self)
 
     def _sort(self) -> None:
@@ -194,7 +194,7 @@ class LedgerTable(Mapping[int, LedgerFacts]):
 
 
 class _Values(ValuesView[LedgerFacts]):
-    """One after the other, without a search for each."""
+    """Iterate without a search for each item."""
 
     def __init__(self, table: LedgerTable) -> None:
         super().__init__(table)
@@ -205,7 +205,7 @@ class _Values(ValuesView[LedgerFacts]):
 
 
 class _Items(ItemsView[int, LedgerFacts]):
-    """One after the other, without a search for each."""
+    """Iterate without a search for each item."""
 
     def __init__(self, table: LedgerTable) -> None:
         super().__init__(table)

@@ -37,8 +37,8 @@ class LedgerRecord(NamedTuple):
     """A ledger with the version of its metadata.
 
     Attributes:
-        ledger_id: which.
-        metadata: what is known of it.
+        ledger_id: its id.
+        metadata: its metadata.
         version: its znode's version.
         mzxid: zxid of its znode's last change; two readings with the same one saw the same metadata.
     """
@@ -174,7 +174,7 @@ class LedgerDirectory(Closeable):
         return [_ledger(record) if record else None for record in self._reader.read(self._paths(ids))]
 
     def existing(self, ids: Sequence[int]) -> set[int]:
-        """Return which of these ledgers are there, whether or not their metadata can be decoded.
+        """Return which of these ledgers exist, whether or not their metadata can be decoded.
 
         Raises:
             StoreError: as `scan`.
@@ -199,7 +199,7 @@ class LedgerDirectory(Closeable):
         return bookies
 
     def cookies(self) -> set[str]:
-        """Return ids of the bookies that ever joined, and were not taken out."""
+        """Return ids of the bookies that ever joined, and were not removed."""
         return {path.rpartition(b"/")[2].decode() for path in self._reader.children(layout.COOKIES.encode())}
 
     def underreplicated(self) -> Iterator[int]:
@@ -253,7 +253,7 @@ class LedgerDirectory(Closeable):
 
 
 class LedgerDirectoryWriter(LedgerDirectory):
-    """Reads and writes a cluster's ledgers; what is beneath one node is changed whole or not at all.
+    """Reads and writes a cluster's ledgers; the changes beneath one node are applied completely or not at all.
 
     Changes of a call go out many at a time. Where one fails, others of the same call may have been done; every call
     can be repeated. An id that was deleted here is never created here again: BookKeeper 4.18 refuses it for days, and
@@ -262,8 +262,8 @@ class LedgerDirectoryWriter(LedgerDirectory):
     Args:
         url: the servers and the ledgers root.
         access: credentials and timeout.
-        claims: the store whose claim the fence of `delete` asks for. If it is on the same servers, these refuse what is
-            still on its way once `clients.stores.revoke_permits` was called there.
+        claims: the store whose claim the fence of `delete` asks for. If it is on the same servers, these refuse
+            requests in flight once `clients.stores.revoke_permits` was called there.
     """
 
     def __init__(self, url: StoreUrl, access: Access, claims: StoreUrl | None = None) -> None:
@@ -284,7 +284,7 @@ class LedgerDirectoryWriter(LedgerDirectory):
         """Create ledgers' metadata, and the nodes above.
 
         Returns:
-            For each whether it was created; False if it exists already, whatever it says.
+            For each ledger whether it was created; False if it exists already, with any content.
 
         Raises:
             StoreUnsupported: there is no ledgers root.
@@ -348,8 +348,8 @@ class LedgerDirectoryWriter(LedgerDirectory):
         Args:
             items: ids, and the expected versions. A version is not an identity: a ledger that is made again under its
                 id has the same ones.
-            fence: asked once the session that deletes is open, and raises where nothing may be deleted any more. What
-                freezes after it finds that session expired, and gets no other one, or its permit revoked (`claims`).
+            fence: asked once the session that deletes is open; raises if nothing may be deleted any more. A worker that
+                freezes after it finds its session expired, and gets no new one, or its permit revoked (`claims`).
 
         Returns:
             How many were deleted; a missing one is not an error.
@@ -361,7 +361,7 @@ class LedgerDirectoryWriter(LedgerDirectory):
         """
         paths = self._paths(ledger for ledger, _ in items)
         existing = self._reader.read(paths)
-        # Missing ones are left out beforehand: one of them would undo every other change of its multi.
+        # Missing ledgers are left out first: one of them would undo every other change of its multi.
         chosen = [number for number, record in enumerate(existing) if record]
         changes: list[bytes] = []
         for number in chosen:
@@ -450,8 +450,8 @@ class Bookie(NamedTuple):
 
     Attributes:
         bookie_id: its name in ensembles.
-        host: where it listens.
-        port: where it listens, with and without TLS.
+        host: its host.
+        port: its port, with and without TLS.
         writable: whether it takes new entries.
     """
 
@@ -471,7 +471,7 @@ def read_bookie(bookie_id: str, value: bytes, *, writable: bool) -> Bookie:
         writable: whether the node is among those of bookies that take entries.
 
     Raises:
-        StoreProtocolError: it says nowhere how to reach the bookie.
+        StoreProtocolError: it has no address of the bookie.
     """
     try:
         info = BookieServiceInfoFormat.FromString(value)

@@ -24,7 +24,7 @@ from clients.bookkeeper.ledger_metadata_pb2 import LedgerMetadataFormat
 from clients.errors import StoreProtocolError, StoreUnsupported
 from clients.varint import encode_varint
 
-#: Custom metadata by which Pulsar says what a ledger is for.
+#: Key of the custom metadata by which Pulsar names the use of a ledger.
 COMPONENT = "component"
 
 _HEADER = b"BookieMetadataFormatVersion\t"
@@ -72,7 +72,7 @@ class LedgerMetadata:
         length: bytes of all entries' data; 0 unless closed.
         last_entry: last entry's id; -1 unless closed, or if it is empty.
         segments: ascending by first entry, at least one.
-        digest: what protects the entries.
+        digest: the algorithm of the entries' digest.
         password: from which the master key and the digest's key are made.
         ctime: milliseconds since 1970, None where it is not kept (Pulsar's ledgers).
         custom: custom metadata in the order in which it was written.
@@ -126,7 +126,7 @@ class LedgerMetadata:
         return tuple(ensemble[(entry + number) % len(ensemble)] for number in range(self.write_quorum))
 
     def same_content(self, other: LedgerMetadata) -> bool:
-        """Return whether both say the same of the ledger's content; where it lies, and how often, does not matter."""
+        """Return whether both describe the same content of the ledger; its bookies and replicas do not matter."""
         return self._content() == other._content()
 
     def _content(self) -> tuple[object, ...]:
@@ -236,7 +236,7 @@ def _parse_text(body: bytes) -> LedgerMetadataFormat:
 
 
 def _complete(form: LedgerMetadataFormat) -> LedgerMetadataFormat:
-    """Return parsing does not look for fields that must be there."""
+    """Raise an error if a required field is missing, which parsing does not check."""
     if not form.IsInitialized():
         raise StoreProtocolError("the ledger's metadata lacks a field that it must have")
     return form

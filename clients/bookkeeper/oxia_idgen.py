@@ -21,7 +21,7 @@ _LEDGERS = "/ledgers"
 
 
 def read_oxia_generator(url: StoreUrl, *, timeout: float) -> IdGenerator | None:
-    """Return what the generator would give, without taking it; None where no ledgers are kept.
+    """Return the next id without using it; None if no ledgers are kept there.
 
     Raises:
         StoreError: the store cannot be read.

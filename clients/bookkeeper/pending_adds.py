@@ -34,10 +34,10 @@ class _Batch:
 
 
 class PendingAdds:
-    """In the order of sending, which answers follow so far that counting them is enough to tell what may be forgotten.
+    """Queue in the order of sending; answers follow that order so closely that counting them is enough to drop entries.
 
     Attributes:
-        size: bytes that are not answered, roughly.
+        size: approximate bytes without an answer.
     """
 
     def __init__(self) -> None:

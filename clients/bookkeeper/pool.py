@@ -30,8 +30,8 @@ class Bookies(Closeable):
     """For one thread at a time. Connections are made when they are needed, and again after they were lost.
 
     Args:
-        resolve: tells which bookies are registered, by bookie id: `LedgerDirectory.bookies`.
-        tls: how TLS is done; None for none.
+        resolve: returns the registered bookies by id: `LedgerDirectory.bookies`.
+        tls: TLS settings; None for no TLS.
         read_timeout: seconds that connecting to a bookie, and waiting for an entry, may take.
         add_timeout: seconds that a bookie may take until it answers the next add.
         loop: shared with the bookies of another cluster, so that reads there and writes here overlap.
@@ -67,7 +67,7 @@ class Bookies(Closeable):
         """
         connection = self._connections.get(bookie_id)
         if connection and not connection.awaiting:
-            # It takes notice that the bookie has closed an idle connection, and may be back.
+            # It notices that the bookie has closed an idle connection, and may be up again.
             connection.receive()
             connection = self._connections.get(bookie_id)
         if connection is None:
@@ -82,7 +82,7 @@ class Bookies(Closeable):
     def quarantine(self, bookie_id: str, reason: str) -> None:
         """Exclude a bookie from requests for some seconds."""
         self._quarantine[bookie_id] = time.monotonic() + QUARANTINE_SECONDS, reason
-        # A bookie that was restarted may come back under another address.
+        # A restarted bookie may have another address.
         self._resolved = float("-inf")
 
     def refuse_writes(self, bookie_id: str) -> None:
@@ -162,7 +162,7 @@ class Bookies(Closeable):
         return wire_v3.read_space(payload, bookie_id)
 
     def close(self) -> None:
-        """Close every connection; what was in flight is not answered any more."""
+        """Close every connection; requests in flight get no answer."""
         for connection in list(self._connections.values()):
             connection.lose("is not needed any more")
         self._connections.clear()
@@ -173,7 +173,7 @@ class Bookies(Closeable):
         batch = wire_v2.batch_request(ledger_id, entry_id, 1, 1, 1)
         code = self._code_of(bookie_id, batch, wire_v2.BATCH_READ)
         if code is None:
-            # A bookie that closes the connection at any request is not an old one, and is asked again later.
+            # A bookie that closes the connection at every request is not an old one, and is asked again later.
             if self._code_of(bookie_id, wire_v2.read_request(ledger_id, entry_id), wire_v2.READ) is None:
                 reason = "closes the connection at each request"
                 self.quarantine(bookie_id, reason)
@@ -225,12 +225,12 @@ class Bookies(Closeable):
 
     def _lost(self, bookie_id: str, reason: str, awaiting: bool) -> None:  # noqa: FBT001 called by position only
         self._connections.pop(bookie_id, None)
-        # Bookies close idle connections as a matter of course; only one that owed an answer has failed.
+        # Bookies close idle connections normally; only one with an outstanding answer has failed.
         if awaiting:
             self.quarantine(bookie_id, reason)
 
     def _address(self, bookie_id: str) -> tuple[str, int]:
-        # For each connection: what was registered a while ago may be gone, and its address another bookie's.
+        # For each connection: an earlier registration may be gone, and its address may belong to another bookie.
         self._look_up()  # mutant: bookie-cluster/a-registration-counts-after-its-end
         bookie = self._known.get(bookie_id)
         if bookie is not None:

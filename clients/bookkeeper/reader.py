@@ -1,4 +1,4 @@
-"""Read ledgers' entries as they lie on the bookies, each of them verified."""
+"""Read ledgers' entries as they are stored on the bookies, and verify each of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_ENTRIES = 4096
 # An open ledger's metadata tell no length.
 _USUAL_ENTRY = 4096
 _OVERHEAD = 64
-# These say something of one entry; everything else says something of the bookie.
+# These codes concern one entry; all others concern the bookie.
 _OF_ENTRY = {wire_v2.NO_ENTRY, wire_v2.NO_LEDGER, wire_v2.IO_ERROR}
 
 
@@ -37,7 +37,7 @@ class LedgerReader:
     """Reads the bookies of one cluster; bodies are header, digest and data, as `digests` says.
 
     Where a bookie lacks an entry, gives a bad copy, is down, or does not answer in time, the next replica is asked;
-    a bookie that is down or silent is then left alone for some seconds. Nothing waits for a bookie longer than the
+    a bookie that is down or silent is then not asked for some seconds. Nothing waits for a bookie longer than the
     read timeout of `Bookies`.
 
     Args:
@@ -75,7 +75,7 @@ class LedgerReader:
                 bodies = _contiguous(stream, due)
                 if bodies:
                     due += len(bodies)
-                    # What was requested goes out before the caller works on these bodies, so that both overlap.
+                    # Requests are sent before the caller works on these bodies, so that both overlap.
                     fetch.send()
                     yield bodies
                 # Only when everything before it was handed out: the caller keeps what could be read.
@@ -84,7 +84,7 @@ class LedgerReader:
                 else:
                     fetch.poll()
         finally:
-            # A caller that stops early leaves requests in flight, and their answers must not pile up.
+            # A caller that stops early leaves requests in flight, and their answers must not accumulate.
             stream.wanted = False
 
     def read_entry(self, ledger_id: int, metadata: LedgerMetadata, entry_id: int) -> bytes:
@@ -145,7 +145,7 @@ class LedgerReader:
 
 
 def _contiguous(stream: LedgerStream, due: int, *, whole: bool = False) -> list[bytes]:
-    """Take the bodies that have come from `due` on, without a gap; about one chunk of them, unless all are wanted."""
+    """Take the bodies received from `due` on, without a gap; about one chunk of them, unless all are wanted."""
     bodies = stream.ready.pop(due, None)
     if bodies is None:
         return []
@@ -164,8 +164,8 @@ class LedgerStream:
         last: the last one.
 
     Attributes:
-        ready: bodies that have come, by the first one's entry id.
-        missing: how many have not.
+        ready: received bodies, by the first one's entry id.
+        missing: number of bodies that have not been received.
         unrequested: the first entry that no request covers yet.
         chunk: entries of one request.
         error: why it cannot be read.

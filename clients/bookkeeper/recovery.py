@@ -151,7 +151,7 @@ class Recovery:
         return confirmed
 
     def _confirmed_by(self, body: bytes) -> int:
-        """Return what an entry says of those before it; nothing if it is corrupt."""
+        """Return what an entry reports about earlier entries; nothing if it is corrupt."""
         if len(body) < HEADER.size:
             return -1
         header = read_header(body)

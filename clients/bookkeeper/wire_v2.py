@@ -52,7 +52,7 @@ _MEANINGS = {
 
 
 def meaning(code: int) -> str:
-    """Return what a code says of the bookie, as the end of a sentence."""
+    """Return the meaning of a code, as the end of a sentence about the bookie."""
     return _MEANINGS.get(code, f"answers with the unknown code {code}")
 
 

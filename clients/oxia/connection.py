@@ -29,7 +29,7 @@ from models.store_url import StoreUrl
 
 #: The name that servers before 0.16 know; later ones answer to it as well.
 SERVICE = "io.streamnative.oxia.proto.OxiaClient"
-#: The name that servers from 0.16 on know besides.
+#: The name that servers from 0.16 on also know.
 SERVICE_V1 = "io.oxia.proto.v1.OxiaClient"
 
 _CHANNEL_OPTIONS = (
@@ -67,7 +67,7 @@ class Shard(NamedTuple):
 
 
 def key_hash(key: bytes) -> int:
-    """Return what Oxia routes a key by: the low 32 bits of its XXH3."""
+    """Return the hash by which Oxia routes a key: the low 32 bits of its XXH3."""
     return xxhash.xxh3_64_intdigest(key) & 0xFFFFFFFF
 
 
@@ -198,8 +198,8 @@ class OxiaConnection(Closeable):
         Args:
             shard: its number.
             requests: what is written.
-            lifetime: seconds after which the server itself ends the stream, by its own clock: what arrives later is
-                not applied, however long it was on its way.
+            lifetime: seconds after which the server itself ends the stream, by its own clock: requests that
+                arrive later are not applied, however long they were in flight.
         """
         method = self._channel(self.leader(shard)).stream_stream(
             f"/{SERVICE}/WriteStream", _serialize, pb.WriteResponse.FromString
@@ -260,7 +260,7 @@ class OxiaConnection(Closeable):
         return [shard.low for shard in self.shards]
 
     def _channel(self, address: str) -> grpc.Channel:
-        """Return the one place where channels are made."""
+        """Create a channel; the only function that does."""
         with self._lock:
             if address not in self._channels:
                 self._channels[address] = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
@@ -304,7 +304,7 @@ _LEADER_MOVED = ("not leader", "not initialized", "already closed", "operation w
 
 def _shard(url: StoreUrl, assignment: pb.ShardAssignment) -> Shard:
     hashes = assignment.int32_hash_range
-    # A standalone server may leave out the leader, or name a port alone: it is the server that was dialled.
+    # A standalone server may omit the leader, or name only a port: then it is the server that was connected to.
     has_leader = assignment.leader and not assignment.leader.startswith(":")
     return Shard(
         assignment.shard,

@@ -40,7 +40,7 @@ def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
             )
     finally:
         try:
-            # Also where the check failed: a target that is refused stays as empty as it was.
+            # Also if the check failed: a refused target stays as empty as it was.
             for path in scratch:
                 writer.delete(path)
             writer.flush()
@@ -59,7 +59,7 @@ def speaks_v1(url: StoreUrl, *, timeout: float = 10) -> bool:
     """
     connection = OxiaConnection(url, timeout=timeout)
     try:
-        # A namespace that does not exist is an error by itself, no sign of an old server.
+        # A namespace that does not exist is a different error, not a sign of an old server.
         connection.assignments(SERVICE)
         try:
             connection.assignments(SERVICE_V1)
@@ -72,7 +72,7 @@ def speaks_v1(url: StoreUrl, *, timeout: float = 10) -> bool:
 
 def _check_versions(url: StoreUrl, reader: OxiaReader, paths: list[bytes]) -> None:
     for record in reader.read(paths):
-        # Oxia 0.14 takes puts with overrides and ignores those; only what is read back tells.
+        # Oxia 0.14 accepts puts with overrides and ignores the overrides; only a read shows it.
         if not isinstance(record, Record) or (record.version, record.count) != (_VERSION, _COUNT):
             raise StoreUnsupported(
                 f"Oxia at {url.hosts[0]} ignores version overrides (PutRequest fields 9 and 10); "

@@ -117,7 +117,7 @@ class OxiaReader(Closeable):
                 yield from self.children(path)
             return
         parents = {path.rstrip(b"/") for path in paths}
-        # Names alone, which come far faster than one answer after the other.
+        # Only names, which is far faster than one request after the other.
         for shard in self._connection.shards:
             for message in self._connection.stream(shard.id, "List", pb.ListRequest(shard=shard.id), pb.ListResponse):
                 for key in message.keys:
@@ -127,7 +127,7 @@ class OxiaReader(Closeable):
     def misplaced(self, record: Record, shard: int) -> bool:
         """Return whether a record was found on another shard than the one that its key hashes to.
 
-        Such a record was written with a partition key, which Oxia does not give out: a copy without it lands elsewhere,
+        Such a record was written with a partition key, which Oxia does not return: a copy without it is elsewhere,
         and clients that use the partition key do not find it.
         """
         return self._connection.shard_of(record.path) != shard
@@ -163,7 +163,7 @@ def _partition(shard: Shard, start: bytes, end: bytes) -> Partition:
 
 
 def record_of(path: bytes, response: pb.GetResponse) -> Record:
-    """Return the record that Oxia answered for a key."""
+    """Return the record in Oxia's answer for a key."""
     version = response.version
     # A shard's first session has the id 0.
     owner = (version.session_id or 1) if version.HasField("session_id") else 0

@@ -1,4 +1,4 @@
-"""Keep version ids that the server chooses apart from those that a copy brought along."""
+"""Keep version ids that the server chooses apart from those of copied records."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def raise_version_floor(url: StoreUrl, floor: int, *, timeout: float = 10) -> in
 
 
 def level_versions(url: StoreUrl, *, timeout: float = 10) -> int:
-    """Make every shard choose version ids above those of all writes until now; returns the line between them.
+    """Make every shard choose version ids above those of all writes until now; returns the boundary.
 
-    Overrides count for neither side: a copied record may have a version above the line.
+    Overrides are not considered: a copied record may have a version above the boundary.
 
     Raises:
         StoreError: see clients.oxia.connection; it can be repeated.

@@ -19,12 +19,12 @@ from models.store_url import StoreUrl
 
 # Bytes of a request in addition to key and value: tags, lengths, versions.
 _OVERHEAD = 32
-# For so long an answer of the guard holds: each is a read of a store that services use.
+# Seconds for which an answer of the guard is valid: each is a read of a store that services use.
 _GUARD_SECONDS = 1.0
 STREAM_SECONDS = 15.0
 """How long the server takes writes of a guarded stream, from the time at which it opened the stream."""
 
-# Before that a new one is opened; what is in flight then has the rest of the time to be acknowledged.
+# Before that a new stream is opened; requests in flight then have the rest of the time to be acknowledged.
 _RENEWED_AFTER = 5.0
 
 
@@ -53,8 +53,8 @@ class OxiaWriter(Closeable):
             window: how many batches may be in flight for each shard.
             batch_bytes: about how large a batch grows before it is sent.
             guard: asked at the last moment before a batch is sent, unless it was within the last second; may be called
-                from another thread. Once it refuses, nothing that was sent before is applied later than
-                `STREAM_SECONDS` after that, however long it was on its way.
+                from another thread. Once it refuses, no earlier request is applied more than `STREAM_SECONDS` later,
+                however long it was in flight.
         """
         self.url = url
         self._connection = OxiaConnection(url, timeout=timeout)
@@ -85,7 +85,7 @@ class OxiaWriter(Closeable):
             put.expected_version_id = over
 
     def delete(self, path: bytes, *, expected: int | None = None) -> None:
-        """Delete one record, of one version where that is given; one that is absent is none of `flush`'s count."""
+        """Delete one record, of one version if that is given; `flush` does not count an absent one."""
         self._shard(path).delete(path, expected)
 
     def flush(self) -> int:
@@ -136,7 +136,7 @@ class _Stream:
         return self.lifetime is not None and time.monotonic() - self._since > _RENEWED_AFTER
 
     def close(self) -> None:
-        """End it; what is on its way may be applied, or not."""
+        """End the stream; requests in flight may be applied, or not."""
         self.outbox.put(None)
         self.call.cancel()
 
@@ -225,14 +225,14 @@ class _ShardWriter:
     def _requests(self, stream: _Stream) -> Iterator[pb.WriteRequest]:
         if stream.lifetime is not None:
             # The answer to this one, which writes nothing, shows that the server has opened the stream, and counts.
-            # Asked before that, the guard would not say anything about writes which wait with the stream on their way.
+            # Asked before that, the guard would not cover writes that wait for the stream to open.
             yield pb.WriteRequest(shard=self._number)
             stream.opened.wait()
         # Ends with the stream itself: one that is half-closed while acknowledgements are due loses those (seen).
         while (request := stream.outbox.get()) is not None:
-            # A process that was frozen wakes up with batches that were allowed long ago.
+            # A process that was frozen continues with batches that were allowed long ago.
             if self._guard is not None and time.monotonic() > self._guarded_until:
-                # From the question on: a freeze with the answer in hand must not make that answer fresh.
+                # Measured from the question: a freeze between answer and use must not make the answer appear fresh.
                 asked = time.monotonic()
                 try:
                     self._guard()
@@ -263,13 +263,13 @@ class _ShardWriter:
         stream.opened.set()
         stream.outbox.put(None)
         with self._changed:
-            # One that came to its end with nothing on its way is opened again.
+            # A stream that ended with nothing in flight is opened again.
             if stream is not self._stream or (stream.is_old() and not self._in_flight):
                 return
         self._fail(self._refusal() or lost)
 
     def _refusal(self) -> StoreError | None:
-        """Return why the guard refuses now: the stream of a frozen process has ended in the meantime."""
+        """Return why the guard refuses now; the stream of a process that was frozen has ended."""
         try:
             if self._guard is not None:
                 self._guard()

@@ -1,1 +1,1 @@
-"""Pulsar's own metadata: what refers to ledgers, and which bookie cluster a ledger is said to be on."""
+"""Pulsar's own metadata: the references to ledgers, and the bookie cluster that a ledger is attributed to."""

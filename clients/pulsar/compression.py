@@ -24,7 +24,7 @@ class Compression(IntEnum):
 
 
 def decompressed(compression: Compression, body: bytes, size: int) -> bytes:
-    """Return what a value holds.
+    """Return the uncompressed content of a value.
 
     Args:
         compression: how it is packed.

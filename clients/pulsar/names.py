@@ -132,7 +132,7 @@ StoredTopic = TopicName | SegmentName
 
 
 def stored_topic(text: str) -> StoredTopic:
-    """Return what a full name names, `persistent://…` or `segment://…`.
+    """Return the topic or segment of a full name, `persistent://…` or `segment://…`.
 
     Raises:
         ValueError: it names neither.

@@ -66,7 +66,7 @@ class ReferenceTable:
         return max(self._ids, default=-1)
 
     def of(self, ledger_id: int) -> list[LedgerReference]:
-        """Return those to one ledger."""
+        """Return the references to one ledger."""
         if self._order is None:
             ids = self._ids
             self._order = array("L", sorted(range(len(ids)), key=ids.__getitem__))

@@ -184,7 +184,7 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
         self.board.publish()
 
     def _cleanup_order(self) -> CleanupOrder | None:
-        """Return what the end of the window asks to delete; None to delete nothing."""
+        """Return the order of the cleanup at the end of the window; None to delete nothing."""
         if self.verbs.proceed_wanted or self.state.stays:
             return None
         if self.verbs.cleanup_wanted and self.state.order:

@@ -1,4 +1,4 @@
-"""How admin interfaces are talked to: timeout, TLS and credentials, from a worker's settings."""
+"""Access to admin interfaces: timeout, TLS and credentials, from a worker's settings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from models.settings import Settings
 
 @dataclass(frozen=True)
 class AdminAccess:
-    """How admin interfaces are talked to; one for a process, so that its sessions share tokens.
+    """Access to admin interfaces; one for each process, so that its sessions share tokens.
 
     Attributes:
         timeout: longest wait for a connection, and for each part of an answer, in seconds.
         auth: credentials; None for none.
-        tls: how TLS is done.
+        tls: TLS settings.
     """
 
     timeout: float = 5.0
@@ -31,18 +31,18 @@ class AdminAccess:
 
     @property
     def guarded(self) -> bool:
-        """Whether TLS must not be given up where it is offered: secrets would be sent, or trust was configured."""
+        """Whether offered TLS is mandatory: because secrets would be sent, or trust was configured."""
         return self.auth is not None or self.tls.ca_file is not None or self.tls.cert_file is not None
 
     @classmethod
     def of(cls, credentials: Credentials, timeout: timedelta) -> AdminAccess:
-        """Return what the settings of a worker say for one cluster."""
+        """Return the access to one cluster by the settings of a worker."""
         seconds = timeout.total_seconds()
         return cls(timeout=seconds, auth=_auth(credentials, seconds), tls=brokers_tls(credentials))
 
     @classmethod
     def from_settings(cls, settings: Settings, name: str = "") -> AdminAccess:
-        """Return the access with named credentials; with the common ones for the empty name.
+        """Return the access with named credentials; the common ones for an empty name.
 
         Raises:
             UnknownCredentials: the settings have none of this name.
@@ -51,7 +51,7 @@ class AdminAccess:
 
 
 def token_auth(token: SecretStr, file: str) -> httpx.Auth | None:
-    """Return credentials of a token that is given itself or as a file; None where neither is."""
+    """Return the credentials of a token, given as text or as a file; None without both."""
     if file:
         return TokenFile(Path(file))
     return Token(token) if token.get_secret_value() else None

@@ -13,17 +13,17 @@ OBJECT = TypeAdapter(dict[str, Any])
 
 
 class Answer(BaseModel):
-    """A part of an answer: fields that other releases add are left out, and names are those of Java."""
+    """A part of an answer: fields of other releases are ignored, and names are those of Java."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     def body(self) -> dict[str, Any]:
-        """Return the same as a request's body; what is None is left out."""
+        """Return the body of a request with these fields; None fields are left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class WholeAnswer(Answer):
-    """A part of an answer that keeps the fields which no attribute has."""
+    """A part of an answer that also keeps unknown fields."""
 
     model_config = ConfigDict(extra="allow")
 

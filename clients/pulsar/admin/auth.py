@@ -16,7 +16,7 @@ from clients.pulsar.admin.errors import AdminDenied, misfit, no_answer, reason_o
 from clients.tls import Tls, stamp_of
 
 _METADATA = "/.well-known/openid-configuration"
-# A token is renewed this long before it expires, or after nine tenths of its life where it lives shortly.
+# A token is renewed this long before it expires, or after nine tenths of a short life.
 _MARGIN = 60.0
 _PART = 0.9
 _UNAUTHORIZED = 401
@@ -49,7 +49,7 @@ class TokenFile(httpx.Auth):
         self._known: tuple[tuple[int, ...], str] | None = None
 
     def auth_flow(self, request: httpx.Request) -> AuthFlow:
-        """Add the token; with 401, look whether the file has another one by now."""
+        """Add the token; after a 401, use the file's token if it has changed."""
         token = self._read(request)
         _authorize(request, token)
         answer = yield request
@@ -80,8 +80,8 @@ class OAuth2(NamedTuple):
             others may be there); read again for each token.
         issuer_url: whose metadata (`/.well-known/openid-configuration`) names the token endpoint.
         token_url: the token endpoint itself.
-        audience: who the token is for; empty to leave it out.
-        scope: what it is for, names with spaces between them; empty to leave it out.
+        audience: the token's audience; empty to omit it.
+        scope: names of the scope, separated by spaces; empty to omit it.
         ca_file: PEM file of the authorities that sign the endpoint's certificate; None for the system's own.
         timeout: longest wait for an answer, in seconds.
     """
@@ -121,8 +121,8 @@ class ClientCredentials(httpx.Auth):
     May be used by many threads and many sessions at once, which then share a token.
 
     Args:
-        options: where tokens are got.
-        clock: seconds, for the tokens' lives.
+        options: the server that issues tokens.
+        clock: returns seconds, for the expiry of tokens.
         transport: replaces the network, in tests.
 
     Raises:
@@ -146,7 +146,7 @@ class ClientCredentials(httpx.Auth):
         self._renew_at = 0.0
 
     def auth_flow(self, request: httpx.Request) -> AuthFlow:
-        """Add the token; with 401, get another one and ask again."""
+        """Add the token; after a 401, get another one and repeat the request."""
         token = self._get(request, refused="")
         _authorize(request, token)
         answer = yield request

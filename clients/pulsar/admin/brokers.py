@@ -1,4 +1,4 @@
-"""Brokers: which there are, what they run on, and their dynamic configuration."""
+"""Brokers: their list, their configuration, and its dynamic settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clients.pulsar.names import encoded
 
 
 class LeaderBroker(Answer):
-    """The broker that decides for all, on load for example.
+    """The leader of the brokers, which decides on load for example.
 
     Attributes:
         broker_id: `host:port`.
@@ -30,8 +30,8 @@ class BrokerConnections(NamedTuple):
     """Connections of clients to one broker, other brokers' included.
 
     Attributes:
-        active: that are open.
-        opened: since the broker started.
+        active: open connections.
+        opened: connections since the broker started.
     """
 
     active: int
@@ -57,7 +57,7 @@ class BrokersReader:
         return self._endpoint.get_as(NAMES, f"/brokers/{encoded(cluster)}")
 
     def leader(self) -> LeaderBroker:
-        """Return the broker that decides for all."""
+        """Return the leader of the brokers."""
         return self._endpoint.get_as(_LEADER, "/brokers/leaderBroker")
 
     def version(self) -> str:
@@ -90,16 +90,16 @@ class BrokersReader:
         return [name for name, bookies in self._endpoint.get_as(OBJECT, "/bookies/racks-info").items() if bookies]
 
     def dynamic_names(self) -> list[str]:
-        """Return names of the settings that can be changed while brokers run."""
+        """Return the names of the settings that can be changed while brokers run."""
         return self._endpoint.get_as(NAMES, "/brokers/configuration")
 
     def dynamic_values(self) -> dict[str, str]:
-        """Return those of them that were changed, for all brokers of the cluster."""
+        """Return the changed dynamic settings, which apply to all brokers of the cluster."""
         return self._endpoint.get_as(STRINGS, "/brokers/configuration/values")
 
 
 class Brokers(BrokersReader):
-    """Brokers, and what changes them."""
+    """Brokers, with the calls that change them."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)

@@ -29,8 +29,8 @@ class ClusterMigration(Answer):
     """Redirect of a cluster's clients to another cluster.
 
     Attributes:
-        migrated: they are.
-        migrated_cluster_url: where to; None or empty if that was not stored.
+        migrated: whether they are redirected.
+        migrated_cluster_url: addresses of the other cluster; None or empty if they were not stored.
     """
 
     migrated: bool
@@ -53,11 +53,11 @@ class ClustersReader:
         self._endpoint = endpoint
 
     def names(self) -> list[str]:
-        """Return all of them, the own one included; `global` may be among them."""
+        """Return all clusters, including its own; `global` may be among them."""
         return self._endpoint.get_as(NAMES, "/clusters")
 
     def get(self, name: str) -> ClusterUrls:
-        """Return where a cluster is reached.
+        """Return the addresses of a cluster.
 
         Raises:
             AdminNotFound: it is not known.
@@ -70,19 +70,19 @@ class ClustersReader:
         return {policy: rules.namespaces for policy, rules in policies.items()}
 
     def migration(self, name: str) -> ClusterMigration | None:
-        """Return whether a cluster's clients are sent to another one; None if that was never set."""
+        """Return the redirect of a cluster's clients; None if it was never set."""
         return self._endpoint.find_as(_MIGRATION, f"/clusters/{encoded(name)}/migrate")
 
 
 class Clusters(ClustersReader):
-    """The clusters that a cluster knows, and what changes them."""
+    """The clusters that a cluster knows, with the calls that change them."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self._calls = endpoint
 
     def create(self, name: str, urls: ClusterUrls) -> None:
-        """Make a cluster known.
+        """Register a cluster.
 
         Raises:
             AdminConflict: it is known.
@@ -90,11 +90,11 @@ class Clusters(ClustersReader):
         self._calls.put(f"/clusters/{encoded(name)}", urls.body())
 
     def update(self, name: str, urls: ClusterUrls) -> None:
-        """Replace where a cluster is reached; an address that is not given here is lost."""
+        """Replace the addresses of a cluster; an address that is not given here is removed."""
         self._calls.post(f"/clusters/{encoded(name)}", urls.body())
 
     def delete(self, name: str) -> None:
-        """Forget a cluster.
+        """Remove a cluster.
 
         Raises:
             AdminPreconditionFailed: namespaces use it.
@@ -102,10 +102,10 @@ class Clusters(ClustersReader):
         self._calls.delete(f"/clusters/{encoded(name)}")
 
     def set_migration(self, name: str, urls: ClusterUrls, *, migrated: bool) -> None:
-        """Send a cluster's clients to another one, or only store where they will be sent.
+        """Redirect a cluster's clients to another one, or only store its addresses.
 
-        The broker takes any name and any body, and keeps only what is given here: without an address the stored one is
-        lost. Read it back.
+        The broker accepts any name and any body, and keeps only the given fields: an address that is not given is
+        removed. Read it back.
 
         Args:
             name: the broker's own cluster.

@@ -5,7 +5,7 @@ AdminError                      a StoreError with the request and, where one cam
 │   └── AdminServerError        an answer 5xx
 ├── AdminDenied                 401 or 403, or credentials that cannot be had
 │   └── AdminUntrusted          a certificate that the other side does not accept
-├── AdminNotFound               404: what was asked for is not there
+├── AdminNotFound               404: the requested thing does not exist
 ├── AdminConflict               409: it is there already, or another client has changed it
 │   └── AdminPreconditionFailed 412: something else must be so first
 ├── AdminUnsupported            405, or a path that the server does not know: it lacks the feature
@@ -87,7 +87,7 @@ class AdminUnreachable(AdminError, StoreUnreachable):
 
 
 class AdminServerError(AdminUnreachable):
-    """An answer 5xx: the server failed, for a moment or for good."""
+    """An answer 5xx: the server failed, temporarily or permanently."""
 
 
 class AdminDenied(AdminError, StoreDenied):
@@ -140,7 +140,7 @@ def refusal(answer: httpx.Response) -> AdminError:
 
 
 def no_answer(request: httpx.Request, error: httpx.HTTPError) -> AdminError:
-    """Return the error of a request to which no whole answer came."""
+    """Return the error of a request without a complete answer."""
     reason = str(error) or type(error).__name__
     if (trouble := _certificate_trouble(error)) is not None:
         return AdminUntrusted(f"the certificate was not accepted ({trouble})", **where(request))

@@ -48,11 +48,11 @@ _LOG = logging.getLogger(__name__)
 _TOPIC_PATH = re.compile(r"/admin/v2/(?:non-)?persistent/[^/]+/[^/]+/[^/]+")
 _OWNERS_MOST = 1000
 _OWNERS_SECONDS = 20.0
-"""How long it counts: a broker sends on what is not its own, but an address may be given to another cluster."""
+"""How long a remembered owner is valid: brokers redirect, but an address may be given to another cluster."""
 
 
 def tls_context(access: AdminAccess) -> ssl.SSLContext:
-    """Return how TLS is done; another object once its files have changed.
+    """Return the TLS context; a new one once its files have changed.
 
     Raises:
         AdminDenied: a file of the TLS settings cannot be used.
@@ -148,7 +148,7 @@ class HttpSession(Closeable):
             return None
 
     def _followed(self, request: httpx.Request, asked: httpx.URL) -> httpx.Response:
-        """Return the answer of success, wherever a request is sent on to."""
+        """Return the answer of success, following redirects."""
         for _ in range(_HOPS):
             answer = self._send(request)
             if answer.is_success:
@@ -212,7 +212,7 @@ class ReadEndpoint:
 
     @property
     def access(self) -> AdminAccess:
-        """How the session talks to servers."""
+        """The session's access to servers."""
         return self._session.access
 
     def get(self, path: str, params: Params | None = None, *, timeout: float | None = None) -> httpx.Response:

@@ -39,7 +39,7 @@ class ChangeOrNever(Protocol):
         fence: Callable[[], object],
         change: Callable[[PulsarAdmin], Any],
     ) -> object:
-        """Make it.
+        """Make the change.
 
         Raises:
             AdminError: there was no answer, or one that is not a success.
@@ -118,14 +118,14 @@ def change_or_never(
     fence: Callable[[], object],
     change: Callable[[PulsarAdmin], ResultT],
 ) -> ResultT:
-    """Make a change that arrives within `IDLE_LIMIT` of the look at the fence, or never.
+    """Make a change that arrives within `IDLE_LIMIT` of the check of the fence, or never.
 
     Args:
         access: timeout, TLS and credentials.
         urls: addresses of brokers; the next is asked where one cannot be reached, or has closed the connection.
         connect: a request that opens connections, also where it is sent on to another broker as the change will be; its
             answer does not matter, and may be that nothing is there, or an error.
-        fence: raises where another attempt is in charge; asked when the connections are open.
+        fence: raises if another attempt has taken over; asked when the connections are open.
         change: the change, in one request.
 
     Raises:
@@ -152,7 +152,7 @@ def change_or_never(
             except AdminUntrusted:
                 raise
             except AdminError:
-                # It is an answer, so that the connection is open.
+                # An answer, even an error, shows that the connection is open.
                 pass
             transport.seal()  # mutant: scalable-topic/late-requests-open-connections
             fence()

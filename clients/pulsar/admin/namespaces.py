@@ -22,7 +22,7 @@ class Policies(Answer):
         raw: the whole object, to be written elsewhere as it is.
         replication_clusters: clusters that have the namespace's messages.
         deleted: whether the namespace is being deleted.
-        migrated: whether its clients are sent to another cluster.
+        migrated: whether its clients are redirected to another cluster.
     """
 
     raw: dict[str, Any]
@@ -153,23 +153,23 @@ class NamespacesReader:
         return Policies.of(self._endpoint.get_as(OBJECT, _path(name)))
 
     def permissions(self, name: str) -> dict[str, tuple[str, ...]]:
-        """Return what each role may do."""
+        """Return the rights of each role."""
         return self._endpoint.get_as(_PERMISSIONS, f"{_path(name)}/permissions")
 
     def publish_rate(self, name: str) -> PublishRate | None:
-        """Return how much may be sent; None if the namespace does not say."""
+        """Return the publish limit; None if the namespace has none."""
         return self._endpoint.set_as(_RATE, f"{_path(name)}/publishRate")
 
     def inactive_topics(self, name: str) -> InactiveTopics | None:
-        """Return the policy for unused topics; None if the namespace does not say."""
+        """Return the policy for unused topics; None if the namespace does not set it."""
         return self._endpoint.set_as(_INACTIVE, f"{_path(name)}/inactiveTopicPolicies")
 
     def retention(self, name: str) -> Retention | None:
-        """Return how long acknowledged messages are kept; None if the namespace does not say."""
+        """Return how long acknowledged messages are kept; None if the namespace does not set it."""
         return self._endpoint.set_as(_RETENTION, f"{_path(name)}/retention")
 
     def bookie_affinity(self, name: str) -> BookieAffinity | None:
-        """Return the groups of bookies that keep its messages; None if the namespace does not say."""
+        """Return the groups of bookies that keep its messages; None if the namespace does not set it."""
         try:
             group = self._endpoint.set_as(_AFFINITY, f"{_path(name)}/{_AFFINITY_PATH}")
         except AdminNotFound:
@@ -187,7 +187,7 @@ class NamespacesReader:
             return ""
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return what users have noted."""
+        """Return the properties of a namespace."""
         return self._endpoint.get_as(STRINGS, f"{_path(name)}/properties")
 
     def resource_groups(self) -> list[str]:
@@ -204,7 +204,7 @@ class NamespacesReader:
 
 
 class Namespaces(NamespacesReader):
-    """Namespaces, and what changes them."""
+    """Namespaces, with the calls that change them."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
@@ -237,7 +237,7 @@ class Namespaces(NamespacesReader):
         self._calls.put(f"{_path(name)}/unload")
 
     def set_migrated(self, name: str, *, migrated: bool) -> None:
-        """Send a namespace's clients to the cluster whose addresses are stored (`Clusters.set_migration`), or not.
+        """Set whether a namespace's clients are redirected to the stored cluster (`Clusters.set_migration`).
 
         The flag is read in `policies`.
         """
@@ -265,7 +265,7 @@ class Namespaces(NamespacesReader):
         self._calls.post(f"{_path(name)}/publishRate", rate.body())
 
     def remove_publish_rate(self, name: str) -> None:
-        """Take the namespace's own limit away; the broker's holds then."""
+        """Remove the namespace's own limit; then the broker's applies."""
         self._calls.delete(f"{_path(name)}/publishRate")
 
     def set_retention(self, name: str, retention: Retention) -> None:
@@ -277,7 +277,7 @@ class Namespaces(NamespacesReader):
         self._calls.post(f"{_path(name)}/retention", retention.body())
 
     def remove_retention(self, name: str) -> None:
-        """Take the namespace's own retention away; the broker's holds then."""
+        """Remove the namespace's own retention; then the broker's applies."""
         self._calls.delete(f"{_path(name)}/retention")
 
     def set_bookie_affinity(self, name: str, affinity: BookieAffinity) -> None:
@@ -285,7 +285,7 @@ class Namespaces(NamespacesReader):
         self._calls.post(f"{_path(name)}/{_AFFINITY_PATH}", affinity.body())
 
     def set_backlog_quota(self, name: str, kind: str, quota: Mapping[str, Any]) -> None:
-        """Limit what may be left unacknowledged.
+        """Limit the backlog of unacknowledged messages.
 
         Args:
             name: `tenant/namespace`.
@@ -303,11 +303,11 @@ class Namespaces(NamespacesReader):
         self._calls.post(f"{_path(name)}/deduplication", enabled)
 
     def set_schema_compatibility(self, name: str, strategy: str) -> None:
-        """Set which schemas may follow each other, for example `FULL` or `BACKWARD`."""
+        """Set the compatibility of schemas, for example `FULL` or `BACKWARD`."""
         self._calls.put(f"{_path(name)}/schemaCompatibilityStrategy", strategy)
 
     def set_properties(self, name: str, properties: Mapping[str, str]) -> None:
-        """Add or change what users have noted."""
+        """Add or change properties."""
         self._calls.put(f"{_path(name)}/properties", dict(properties))
 
 

@@ -100,7 +100,7 @@ class SegmentStats(Answer):
 
     @property
     def clients(self) -> list[str]:
-        """Return what is connected, in words."""
+        """Return the connected clients, in words."""
         consumers = [
             f"consumer {consumer.name} of {subscription}"
             for subscription, stats in self.subscriptions.items()
@@ -166,7 +166,7 @@ class ScalableTopicsReader:
 
 
 class ScalableTopics(ScalableTopicsReader):
-    """Scalable topics, and what changes them. An answer proves nothing: read the layout again."""
+    """Scalable topics, with the calls that change them. An answer proves nothing: read the layout again."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
@@ -181,7 +181,7 @@ class ScalableTopics(ScalableTopicsReader):
         self._calls.put(_path(topic), dict(properties or {}), {"numInitialSegments": segments}, timeout=_CREATION)
 
     def migrate(self, topic: TopicName, *, force: bool = False) -> None:
-        """Make a regular topic scalable, for good (PIP-475); with `force` also under clients that cannot follow.
+        """Make a regular topic scalable, permanently (PIP-475); with `force` also under clients that cannot follow.
 
         Raises:
             AdminConflict: it is scalable, or such clients are attached.

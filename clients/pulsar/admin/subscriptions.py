@@ -30,7 +30,7 @@ class SubscriptionsReader:
         return TopicsReader(self._endpoint).internal_stats(topic).cursors.get(name)
 
     def properties(self, topic: TopicName, name: str) -> dict[str, str]:
-        """Return what users have noted of a subscription."""
+        """Return the properties of a subscription."""
         return self._endpoint.get_as(STRINGS, f"{_path(topic, name)}/properties")
 
 

@@ -407,7 +407,7 @@ class TopicsReader:
         return self._endpoint.get_as(_INTERNAL_INFO, f"/{topic.rest_path}/internal-info")
 
     def entry_head(self, topic: TopicName, position: tuple[int, int]) -> EntryHead:
-        """Return what an entry says of itself, without its payload.
+        """Return the metadata of an entry, without its payload.
 
         Args:
             topic: whose it is.
@@ -427,7 +427,7 @@ class TopicsReader:
         )
 
     def properties(self, topic: TopicName) -> dict[str, str]:
-        """Return what users have noted of a topic; the broker hides its own marks."""
+        """Return the properties of a topic; the broker hides its own ones."""
         # Of a partitioned topic without any the answer is empty.
         return self._endpoint.set_as(STRINGS, f"/{topic.rest_path}/properties") or {}
 

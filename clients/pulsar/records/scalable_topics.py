@@ -67,7 +67,7 @@ def read_scalable(store: CasReader, topic: TopicName) -> ScalableRecord:
 
 
 def unreadable(topic: TopicName, state: RecordState) -> str:
-    """Return what is wrong with a record that holds no layout which this version can read.
+    """Return the defect of a record without a layout that this version can read.
 
     One with a value may be of a newer release, and of a topic that is in use: no message says to delete it.
     """

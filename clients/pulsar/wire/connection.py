@@ -172,7 +172,7 @@ class BrokerConnection(Closeable):
         return self._collected()
 
     def take(self) -> list[tuple[Command, bytes]]:
-        """Return what was pushed, without waiting; answers keep-alives.
+        """Return the commands that the broker has pushed, without waiting; answer keep-alives.
 
         Raises:
             StoreUnreachable: the connection is lost.

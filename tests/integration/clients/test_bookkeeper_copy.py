@@ -86,7 +86,7 @@ class Environment:
         wait_for(f"a ledger on both bookies after {names}", written, _BACK_LIMIT)
 
     def read(self, uri: str, ids: Sequence[int], ledger: Ledger) -> list[LedgerRead]:
-        """Return what the Java client finds."""
+        """Return the ledgers as the Java client reads them."""
         return self.java.read(uri, ids, digest=ledger.digest, password=ledger.password)
 
     def assert_copied(self, ids: Sequence[int], ledger: Ledger) -> None:

@@ -89,7 +89,7 @@ def may_list_tenants(urls: list[str], access: AdminAccess) -> bool:
 
 
 def oauth2(endpoint: TokenEndpoint) -> OAuth2:
-    """Return what an operator must give for it."""
+    """Return the OAuth2 settings of an operator for this endpoint."""
     return OAuth2(endpoint.key_file, issuer_url=endpoint.issuer_url)
 
 

@@ -118,7 +118,7 @@ class Cluster:
         writer.flush()
 
     def holds(self, ledger: Written, entry: int, bookie_id: str) -> bytes | None:
-        """Return what a single bookie has as an entry."""
+        """Return an entry as a single bookie has it."""
         alone = replace(
             ledger.metadata, ensemble_size=1, write_quorum=1, ack_quorum=1, segments=(Segment(0, (bookie_id,)),)
         )

@@ -51,12 +51,12 @@ class Ledger:
     seed: int = 0
 
     def payload(self, entry: int) -> bytes:
-        """Return what entry number `entry` holds: seed and number, four bytes each, over and over."""
+        """Return the payload of entry number `entry`: seed and number, four bytes each, repeated."""
         size = self.sizes[entry % len(self.sizes)]
         return (struct.pack(">iI", self.seed, entry) * (size // 8 + 1))[:size]
 
     def payloads(self) -> list[bytes]:
-        """Return what all entries hold."""
+        """Return the payloads of all entries."""
         return [self.payload(entry) for entry in range(self.entries)]
 
 

@@ -99,11 +99,11 @@ class Scene(MemorySwitch):
         self.happens("ordered")
 
     def bookie_cluster(self, broker: Service) -> SeenCluster:
-        """Return what a broker says of its ledgers."""
+        """Return the cluster that a broker reports."""
         return bookie_cluster_of(self._report(broker))
 
     def read(self, broker: Service) -> SeenBroker:
-        """Return what a broker says of itself."""
+        """Return the report of a broker about itself."""
         self.asked.append(broker.name)
         return self._report(broker)
 
@@ -112,7 +112,7 @@ class Scene(MemorySwitch):
         return ""
 
     def health(self, _: Service) -> str:
-        """Return what a broker's health check says."""
+        """Return the answer of a broker's health check."""
         return self.unhealthy
 
     def misroute(self) -> None:
@@ -142,7 +142,7 @@ class Scene(MemorySwitch):
         return registry.set_target(self.task(routing=Routing.ATTRIBUTION), Direction.FORWARD)
 
     def directed(self) -> str:
-        """Return where they are directed to."""
+        """Return the cluster that brokers are directed to."""
         target = self.newest().switch_target()
         return target[0].target if target else ""
 
@@ -168,7 +168,7 @@ class _Directory:
         return [record.facts for record in self.read([*self._ledgers]) if record]
 
     def read(self, ids: Sequence[int]) -> list[LedgerRecord | None]:
-        """Return those that are there."""
+        """Return the ledgers that exist."""
         listed = [(ledger_id, self._ledgers.get(ledger_id)) for ledger_id in ids]
         return [metadata and LedgerRecord(ledger_id, metadata, 0, 1) for ledger_id, metadata in listed]
 

@@ -77,7 +77,7 @@ class Scene(MemorySwitch):
         self._clusters = clusters
 
     def bookie_cluster(self, broker: Service) -> SeenCluster:
-        """Return what a broker says."""
+        """Return the cluster that a broker reports."""
         return self._clusters[broker.name.removeprefix("broker ")]
 
     def facts(self, *_: object) -> list[LedgerFacts]:
@@ -90,11 +90,11 @@ class Scene(MemorySwitch):
         return [LedgerRecord(number, METADATA, 1, 5) if number in self.ledgers else None for number in numbers]
 
     def bookies(self) -> dict[str, None]:
-        """Return what is registered."""
+        """Return the registered bookies."""
         return {"one": None}
 
     def underreplicated(self) -> Iterator[int]:
-        """Return what the auditor has marked."""
+        """Return the ledgers that the auditor has marked."""
         return iter(())
 
     def require_replicas(self, ledger_id: int, _: LedgerMetadata) -> None:

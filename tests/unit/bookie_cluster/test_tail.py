@@ -76,7 +76,7 @@ class Scene(MemorySwitch):
         return ledgers
 
     def references(self) -> ReferenceTable:
-        """Return what Pulsar's metadata refer to."""
+        """Return the references in Pulsar's metadata."""
         self.happens("referred")
         return ReferenceTable(self.named)
 
@@ -87,7 +87,7 @@ class Scene(MemorySwitch):
         return []
 
     def read_verified(self) -> Verified:
-        """Return what was compared before."""
+        """Return the ledgers that were compared before."""
         return self.verified
 
     def brokers(self) -> list[Service]:
@@ -95,7 +95,7 @@ class Scene(MemorySwitch):
         return self.running
 
     def brokers_mark(self) -> int:
-        """Return what changes whenever a broker comes or goes."""
+        """Return a mark that changes whenever a broker comes or goes."""
         self.looked += 1
         mark = self.mark
         if self.looked == 1:
@@ -105,7 +105,7 @@ class Scene(MemorySwitch):
     def copier(
         self, progress: SwitchProgress, verified: Verified, *, guard: Callable[[], None], urgent: bool
     ) -> _Copier:
-        """Return what copies everything at once."""
+        """Return a copier that copies everything at once."""
         del progress, verified
         assert urgent
         return _Copier(self, guard)

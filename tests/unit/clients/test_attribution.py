@@ -34,7 +34,7 @@ def locator(*stamps: str | None, later: bool = False) -> bytes:
 
 
 def stamps_of(value: bytes) -> list[str | None]:
-    """Return what each version is attributed to; the newest one comes first, and again in its turn."""
+    """Return the attribution of each version; the newest one is first, and again at its position."""
     made = SchemaLocator.FromString(value)
     return [attribution(entry.position.properties) for entry in (made.info, *made.index)]
 

@@ -51,7 +51,7 @@ class Ensemble:
         self.fenced: set[str] = set()
 
     def writable(self) -> list[str]:
-        """Return those that take entries."""
+        """Return the bookies that take entries."""
         return [*(bookie for bookie in THREE if bookie not in self.full), *self.spare]
 
     def recover(self) -> LedgerMetadata:
