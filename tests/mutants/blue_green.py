@@ -44,7 +44,7 @@ MUTANTS = mutants(
         f"{_TRAPS}::test_limit_that_is_taken_off_before_the_flag": {
             "blue-green/flip-without-a-check-of-the-limit": becomes("time.monotonic()"),
         },
-        f"{_TRAPS}::test_worker_that_froze_after_its_last_look_does_not_flip": {
+        f"{_TRAPS}::test_worker_that_froze_after_its_last_check_does_not_flip": {
             "blue-green/flag-long-after-the-last-check": drop,
         },
         f"{_TRAPS}::test_a_batch_that_takes_long_to_check_is_not_flipped": {
@@ -111,10 +111,10 @@ MUTANTS = mutants(
         f"{_TRAPS}::test_drain_sets_a_flag_again_that_a_lost_attempt_took_off": {
             "blue-green/flag-that-a-lost-attempt-took-off": drop,
         },
-        f"{_IDLE_BACKLOGS}::test_a_copy_that_is_gone_is_not_relied_upon": {
+        f"{_IDLE_BACKLOGS}::test_a_deleted_copy_is_not_used": {
             "blue-green/copy-of-any-run-is-relied-upon": without(2),
         },
-        f"{_TRAPS}::test_termination_is_taken_back": {
+        f"{_TRAPS}::test_termination_is_undone": {
             "blue-green/termination-is-not-taken-back": drop,
             "blue-green/subscriptions-are-not-made-again": drop,
         },
@@ -147,7 +147,7 @@ MUTANTS = mutants(
         f"{_TRAPS}::test_late_attempt_does_not_hold_writes_back": {
             "blue-green/record-without-fence": drop,
         },
-        f"{_CLAIMS}::test_late_attempt_does_not_send_all_clients_away": {
+        f"{_CLAIMS}::test_late_attempt_does_not_redirect_all_clients": {
             "blue-green/cluster-flag-without-fence": drop,
         },
         f"{_SECOND_START}::test_a_batch_that_is_terminated_releases_writes": {
@@ -162,7 +162,7 @@ MUTANTS = mutants(
         f"{_UNDO}::test_a_flip_that_never_began_is_repeated": {
             "blue-green/flip-that-never-started": becomes("read_flag(store, name) or started"),
         },
-        f"{_UNDO}::test_what_an_earlier_run_has_moved_stays": {
+        f"{_UNDO}::test_namespaces_of_an_earlier_run_stay": {
             "blue-green/undo-of-an-earlier-run": swap(".flipped_in == task.attempt.run_id", ""),
         },
         f"{_UNDO}::test_a_second_attempt_restores_subscriptions": {
@@ -171,7 +171,7 @@ MUTANTS = mutants(
         f"{_CLEANUP}::test_messages_that_retention_keeps": {
             "blue-green/cleanup-of-what-retention-keeps": without(1),
         },
-        f"{_FAILBACK}::test_what_retention_keeps_is_deleted_only_when_asked": {
+        f"{_FAILBACK}::test_retained_messages_are_deleted_only_on_request": {
             "blue-green/failback-deletes-what-retention-keeps": swap("topic.refusal]", "topic.needed_by]"),
         },
         _LEFTOVERS: {
@@ -195,10 +195,10 @@ MUTANTS = mutants(
         f"{_FLIP}::test_no_client_creates_a_topic_while_the_flag_is_off": {
             "blue-green/clients-create-topics-while-the-flag-is-off": drop,
         },
-        f"{_FLIP}::test_what_comes_to_blue_after_the_flip_is_a_fault": {
+        f"{_FLIP}::test_a_new_topic_on_blue_after_the_flip_is_a_fault": {
             "blue-green/topics-that-came-after-the-flip": swap("entries_of(blue)", "0"),
         },
-        f"{_FLIP}::test_what_was_not_drained_is_watched": {
+        f"{_FLIP}::test_undrained_topics_are_watched": {
             "blue-green/load-shedding-while-topics-drain": becomes("True"),
             "blue-green/undrainable-topics-are-not-seen": swap("Stage.FLIPPED", "Stage.CLAIMED"),
         },

@@ -88,7 +88,7 @@ MUTANTS = mutants(
         f"{_STEPS}::test_a_deleted_copy_is_contested": {
             "metadata-store/deleted-copies-are-created-again": becomes("True"),
         },
-        f"{_STEPS}::test_a_copy_made_before_the_commit_is_not_brought_back": {
+        f"{_STEPS}::test_a_deletion_after_the_commit_is_not_undone": {
             "metadata-store/the-commit-does-not-say-where-it-lies": drop,
         },
         f"{_STEPS}::test_no_copied_version_is_given_twice": {
@@ -132,7 +132,7 @@ MUTANTS = mutants(
             "metadata-store/brokers-are-asked-once": becomes("findings.blockers[:0]"),
             "metadata-store/stores-differ-by-address": becomes("False"),
         },
-        f"{_REFUSALS}::test_what_a_copy_would_lose_is_refused": {
+        f"{_REFUSALS}::test_records_that_a_copy_would_lose_are_refused": {
             "metadata-store/acls-are-not-read": becomes("[]"),
         },
         f"{_REFUSALS}::test_services_of_a_failed_attempt_must_be_able_to_follow": {
@@ -145,7 +145,7 @@ MUTANTS = mutants(
         f"{_GUARDS}::test_new_transactions_are_refused_before_writes_are_blocked": {
             "metadata-store/transactions-are-checked-once": drop,
         },
-        f"{_GUARDS}::test_what_an_index_needs_at_the_commit_ends_it": {
+        f"{_GUARDS}::test_records_of_an_index_at_the_commit_fail_it": {
             "metadata-store/indexes-are-not-checked-at-the-commit": drop,
         },
         f"{_GUARDS}::test_nothing_is_known_to_differ_at_the_commit": {
@@ -166,7 +166,7 @@ MUTANTS = mutants(
         f"{_STEPS}::test_the_transaction_id_of_a_round_covers_its_changes": {
             "metadata-store/a-round-forgets-the-mark": becomes("(since_zxid, changed, changes.gap, highest)"),
         },
-        f"{_STEPS}::test_a_late_rollback_leaves_the_next_run_alone": {
+        f"{_STEPS}::test_a_late_rollback_does_not_change_the_next_copy": {
             "metadata-store/late-rollback-clears-the-next-copy": becomes("(held := claim.read()) is None"),
             "metadata-store/rollback-keeps-the-copy": becomes("removed = 0"),
         },
@@ -179,10 +179,10 @@ MUTANTS = mutants(
         f"{_GUARDS}::test_bulk_jobs_end_when_another_command_moves_the_flag": {
             "metadata-store/bulk-jobs-do-not-read-the-flag": drop,
         },
-        f"{_GUARDS}::test_a_service_that_takes_no_part_and_comes_late_ends_the_commit": {
+        f"{_GUARDS}::test_a_late_service_that_does_not_take_part_fails_the_commit": {
             "metadata-store/a-commit-that-ignores-late-services": drop,
         },
-        f"{_GUARDS}::test_a_bookie_that_is_registered_nowhere_keeps_the_source": {
+        f"{_GUARDS}::test_an_unregistered_bookie_prevents_the_cleanup": {
             "metadata-store/a-cleanup-though-a-bookie-is-cut-off": swap("absent_bookies(target)", "()"),
             "metadata-store/a-bookie-that-is-cut-off-is-not-reported": swap("absent", "()"),
         },

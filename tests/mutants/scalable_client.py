@@ -28,16 +28,16 @@ MUTANTS = mutants(
         f"{_SCALABLE_PRODUCER}::test_a_defect_in_the_search_of_a_sealed_segment": {
             "scalable-client/a-defect-is-tried-again": becomes("()"),
         },
-        f"{_PENDING_MESSAGE}::test_what_deduplication_drops_is_not_kept": {
+        f"{_PENDING_MESSAGE}::test_duplicates_are_not_kept": {
             "scalable-client/what-deduplication-drops-is-kept": drop,
         },
         f"{_AIO}::test_a_call_that_is_cancelled_while_it_subscribes": {
             "scalable-client/what-a-cancelled-call-makes-stays": drop,
         },
-        f"{_SCALABLE_PRODUCER}::test_what_timed_out_is_not_stored_later": {
+        f"{_SCALABLE_PRODUCER}::test_a_timed_out_message_is_not_stored_later": {
             "scalable-client/what-timed-out-is-stored-later": drop,
         },
-        f"{_SCALABLE_PRODUCER}::test_what_was_stored_before_a_timeout_is_not_stored_again": {
+        f"{_SCALABLE_PRODUCER}::test_a_message_stored_before_a_timeout_is_not_stored_again": {
             "scalable-client/what-is-sent-again-has-another-id": becomes("True"),
             "scalable-client/what-replaces-a-sender-has-another-name": swap(
                 "last.producer_name if last else None", "None"

@@ -136,7 +136,7 @@ def seed_topics(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
 
 
 def copy_tail(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
-    """Copy what was sent since, until nothing is left; writes to blue must be quiet.
+    """Copy later messages until none is left; writes to blue must be quiet.
 
     Arguments and errors are those of `seed_topics`.
 

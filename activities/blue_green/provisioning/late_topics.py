@@ -1,4 +1,4 @@
-"""Create on green what comes to blue after PROVISION.
+"""Create on green the topics and subscriptions that come to blue after PROVISION.
 
 A consumer that connects again would create its subscription on green by itself, but at the end of the topic. Green may
 not let clients create a topic, and never creates a partition where it has fewer of them: producers would fail for good.

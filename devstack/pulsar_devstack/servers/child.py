@@ -1,4 +1,4 @@
-"""Run a program that dies with its parent: `python child.py PARENT_PID PROGRAM ARGUMENT...`.
+"""Run a program that ends with its parent: `python child.py PARENT_PID PROGRAM ARGUMENT...`.
 
 The kernel's request to be killed survives exec but not fork, so it is made here, between the two. PARENT_PID 0 asks for
 none. Runs without the project on its path.

@@ -1,4 +1,4 @@
-"""How each server is started and how it shows that it is ready."""
+"""Start and readiness of each server."""
 
 from __future__ import annotations
 

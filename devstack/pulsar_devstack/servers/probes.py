@@ -1,4 +1,4 @@
-"""Questions that tell whether a server is ready; each has a limit and answers False on any failure."""
+"""Probes that check whether a server is ready; each has a limit and returns False on any failure."""
 
 from __future__ import annotations
 

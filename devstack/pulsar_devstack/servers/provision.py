@@ -33,7 +33,7 @@ def provision(
     servers_only: bool = False,
     verify: bool = False,
 ) -> Toolchain:
-    """Make what is missing or damaged, tell how long each part of it took, and say where everything is.
+    """Make missing or damaged products, and print the time that each took, and where it is.
 
     Args:
         progress: receives the progress, line by line.

@@ -152,7 +152,7 @@ class Server:
         return ServerStatus(name=self.name, state=state, pid=pid, ports=self.ports, log=self.log)
 
     def launch(self) -> Callable[[], bool]:
-        """Start the process; the result tells whether it is ready, and raises `ServerFailed` when it has ended."""
+        """Start the process; return a probe of its readiness, which raises `ServerFailed` if the process ended."""
         plan = self.plan()
         for path, text in plan.files.items():
             file = self.folder / path

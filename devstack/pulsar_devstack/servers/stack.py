@@ -159,7 +159,7 @@ class Stack:
         return self._servers[name]
 
     def reconfigure(self, name: str, **settings: str) -> Server:
-        """Change lines of one server's configuration for good, and restart it on the same data if it runs.
+        """Change lines of one server's configuration permanently, and restart it on the same data if it runs.
 
         Raises:
             NotInStack: there is no such server.

@@ -91,7 +91,7 @@ class StackFolder:
             raise StackConflict(f"{path / STATE_FILE} cannot be read ({error}); remove the folder") from error
 
     def update(self, **changes: object) -> None:
-        """Change fields of the state for good."""
+        """Change fields of the state permanently."""
         # Another shell may have changed the rest.
         self.state = (self.read(self.path) or self.state).model_copy(update=changes)
         self.save()

@@ -1,4 +1,4 @@
-"""Brokers that die, come back, and hand topics over."""
+"""Brokers that are killed, restart, and transfer topics."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def broker_of(stack: Stack, url: str | None) -> str:
     return broker
 
 
-def test_a_broker_that_dies_and_comes_back(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
+def test_a_broker_that_is_killed_and_restarted(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
     """The producer loses nothing and keeps the order, and the consumer continues, with the other broker or the same."""
     name = make_scalable(admin, 1)
     layout = client.look_up(scalable(name))

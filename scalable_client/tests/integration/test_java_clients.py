@@ -35,7 +35,7 @@ def java(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[Client
         yield clients
 
 
-def test_what_java_sends_is_read(admin: PulsarAdmin, client: NativeClient, java: ClientProgram) -> None:
+def test_messages_of_java_are_read(admin: PulsarAdmin, client: NativeClient, java: ClientProgram) -> None:
     """Its batches hold what it sent, in the segments that our layout names for their keys."""
     name = make_scalable(admin, 3)
     java.open_producers([ProducerPlan("java", scalable(name), Language.JAVA_V5, interval=0.0005)])
@@ -53,8 +53,8 @@ def test_what_java_sends_is_read(admin: PulsarAdmin, client: NativeClient, java:
     assert sorted(messages) == sorted((message.key, message.number) for message in java.collect()[0][0].sent)
 
 
-def test_what_is_sent_java_reads(admin: PulsarAdmin, client: NativeClient, java: ClientProgram) -> None:
-    """Of all segments, through a split, with the numbers of each key."""
+def test_java_reads_sent_messages(admin: PulsarAdmin, client: NativeClient, java: ClientProgram) -> None:
+    """Java reads the messages of all segments, through a split, with the numbers of each key."""
     name = make_scalable(admin, 2, SubscriptionKind.QUEUE)
     java.subscribe(
         [ConsumerPlan("java", scalable(name), Language.JAVA_V5, Subscribed.SHARED, named=SUBSCRIPTION, latest=False)]

@@ -63,7 +63,7 @@ def test_splits_and_merges_are_reported(admin: PulsarAdmin, client: NativeClient
 
 
 def test_a_topic_that_is_deleted(admin: PulsarAdmin, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Consumers and producers hear of it, although brokers of 5.0.1 do not tell those who watch the topic."""
+    """Consumers and producers notice it, although brokers of 5.0.1 do not notify the watchers of the topic."""
     monkeypatch.setattr("pulsar_scalable.native.watch._CHECK_INTERVAL", 1.0)
     monkeypatch.setattr("pulsar_scalable.native.watch._MISSING_IS_DELETED", 1.0)
     name = make_scalable(admin, 2)
@@ -83,7 +83,7 @@ def test_a_topic_that_is_deleted(admin: PulsarAdmin, stack: Stack, monkeypatch: 
 
 
 def test_a_regular_topic_that_becomes_scalable(admin: PulsarAdmin, client: NativeClient) -> None:
-    """The same watch tells the partitions, and then the segments."""
+    """The same watch reports the partitions, and then the segments."""
     name, reported = TopicName.parse("public/default/native-client-regular"), list[Layout]()
     admin.topics.create_partitioned(name, 3)
     watch = client.watch(str(name), reported.append)

@@ -165,7 +165,7 @@ def test_places(admin: PulsarAdmin, client: NativeClient) -> None:
     assert [message.data() for message in take_all(consumer)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_who_holds_what(admin: PulsarAdmin, client: NativeClient) -> None:
+def test_holders_of_segments(admin: PulsarAdmin, client: NativeClient) -> None:
     """A second exclusive consumer, and a second producer of a name, are refused; closed ones make room."""
     _, producer, consumer = open_segment(admin, client)
     with pytest.raises(ConsumerBusy):

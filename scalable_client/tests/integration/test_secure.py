@@ -87,8 +87,8 @@ def secure(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest
     return Secure(str(config["pulsarServiceUrlTls"]), stack.broker_url, trust, key, TokenKey())
 
 
-def test_all_goes_by_tls(secure: Secure) -> None:
-    """Layouts, registrations and messages, many of them large."""
+def test_every_connection_uses_tls(secure: Secure) -> None:
+    """Layouts, registrations and messages, many of them large, use TLS."""
     topic = f"topic://{NAME.local_path}"
     with secure.client() as client:
         watch = client.watch(topic, lambda _: None)

@@ -148,7 +148,7 @@ class FakeSender:
             self._more.notify()
 
     def close_itself(self) -> None:
-        """Close without a word, as senders do that have nothing to tell of, or find their segment sealed.
+        """Close without a notification, as senders do without messages, or if their segment is sealed.
 
         In the latter case a new message may be refused before those without an answer are.
         """
@@ -461,7 +461,7 @@ class FakeWorld:
                 log.append(Stored(content, "test", len(log), MessageId(segment, len(log)), 0))
 
     def redeliver_all(self, segment: int) -> None:
-        """Send all that is not acknowledged again, as brokers do for consumers that come back."""
+        """Send all unacknowledged messages again, as brokers do for consumers that reconnect."""
         with self.lock:
             for cursor in self.segments[segment].cursors.values():
                 cursor.taken.clear()
@@ -480,7 +480,7 @@ class FakeWorld:
     # The controller -------------------------------------------------------------------------------------------------
 
     def seal(self, *sealed: int) -> Callable[[], None]:
-        """End one segment, to split it, or two neighbours, to merge them; returns what tells the new layout."""
+        """End one segment, to split it, or two neighbours, to merge them; return the announcement."""
         parents = [self.layout.by_id[number] for number in sealed]
         first = max(self.segments) + 1
         start, end = min(parent.start for parent in parents), max(parent.end for parent in parents)
@@ -500,7 +500,7 @@ class FakeWorld:
             for segment in self.layout.segments
         ]
         self.layout = replace(self.layout, epoch=self.layout.epoch + 1, segments=(*others, *children))
-        return self._telling()
+        return self._announcement()
 
     def prune(self, *sealed: int) -> None:
         """Take sealed segments out of the layout; their messages stay."""
@@ -514,9 +514,9 @@ class FakeWorld:
 
     def tell(self) -> None:
         """Report the current layout."""
-        self._telling()()
+        self._announcement()()
 
-    def _telling(self) -> Callable[[], None]:
+    def _announcement(self) -> Callable[[], None]:
         layout = self.layout
 
         def tell() -> None:

@@ -216,8 +216,8 @@ def test_pings_are_answered() -> None:
         connection.close()
 
 
-def test_what_is_no_protocol_ends_the_connection() -> None:
-    """Nothing is guessed."""
+def test_invalid_bytes_end_the_connection() -> None:
+    """The connection is closed, and the bytes are not interpreted."""
 
     def answer(_peer: Peer, command: Command) -> list[Command | tuple[Command, bytes]] | None:
         if isinstance(command, api.CommandGetLastMessageId):
@@ -325,8 +325,8 @@ def test_owners_are_found_through_redirects() -> None:
         pool.close()
 
 
-def test_brokers_that_hang_are_left() -> None:
-    """The next lookup goes to another one."""
+def test_brokers_that_hang_are_replaced() -> None:
+    """The next lookup uses another broker."""
 
     def hang(_peer: Peer, command: Command) -> list[Command] | None:
         return [] if isinstance(command, api.CommandLookupTopic) else None

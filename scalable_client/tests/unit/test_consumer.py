@@ -424,7 +424,7 @@ def test_last_message_and_unsubscribing() -> None:
             consumer.receive(1000)
 
 
-def test_closing_wakes_who_waits() -> None:
+def test_closing_ends_waiting_calls() -> None:
     """No call waits for a message of a closed consumer."""
     with FakeBroker(usual) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")

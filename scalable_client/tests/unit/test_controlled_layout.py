@@ -36,8 +36,8 @@ def test_a_layout() -> None:
     assert not layout.synthetic
 
 
-def test_what_supersedes_what() -> None:
-    """An epoch never goes back, a deletion ends it, and a topic of the same name later begins again."""
+def test_order_of_layouts() -> None:
+    """An epoch never decreases, a deletion ends it, and a later topic of the same name starts again."""
     old = Record.created(1, {}, 1000)
     split = old.model_copy(update={"epoch": 1})
     deleted = split.model_copy(update={"deleting": True})
@@ -49,7 +49,7 @@ def test_what_supersedes_what() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"epoch": 1}', b'{"epoch":1,"createdMs":1,"segments":{"0":{}}}'])
-def test_what_is_no_layout(data: bytes) -> None:
+def test_invalid_layouts(data: bytes) -> None:
     """Anything else is refused with its name."""
     with pytest.raises(errors.ProtocolViolation, match=r"invalid layout in .*orders\.scalable\.layout"):
         parse_layout(ORDERS, data)
@@ -89,7 +89,7 @@ def test_names(text: str, expected_name: TopicName) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "segment://a/b/c", "persistent://a/b", "topic://orders", "a//c"])
-def test_what_is_no_name(text: str) -> None:
+def test_invalid_names(text: str) -> None:
     """Anything else is refused."""
     with pytest.raises(errors.Unsupported, match="invalid scalable topic"):
         TopicName.parse(text)

@@ -316,7 +316,7 @@ def _token_that_fails_once() -> Callable[[], str]:
     return token
 
 
-def test_who_leaves_while_it_registers_again(world: World) -> None:
+def test_a_consumer_that_leaves_while_it_registers_again(world: World) -> None:
     """It unregisters again, because the registration may have arrived after the end of its session."""
     session = world.session()
     world.before_answer = session.leave

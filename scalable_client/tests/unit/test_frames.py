@@ -132,7 +132,7 @@ def test_unknown_commands_are_none() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\x09\x08\x02", b"\0\0\0\x02\x10\x02", b"\0\0\0\x04\x08\x03\x1a\x09"])
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
+def test_an_invalid_frame_is_refused(data: bytes) -> None:
     """Invalid frames: cut short, without a type, or with a command that exceeds the frame."""
     with pytest.raises(ProtocolViolation):
         decode(data)

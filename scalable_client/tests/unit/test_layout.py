@@ -157,7 +157,7 @@ def test_regular_topics_route_as_before(count: int, key: str) -> None:
 
 @given(st.integers(1, 5), st.text())
 def test_migrated_topics_route_by_range(count: int, key: str) -> None:
-    """Their parents are sealed, and take nothing."""
+    """Their parents are sealed, and accept no messages."""
     parts = [f"persistent://public/default/orders-partition-{number}" for number in range(count)]
     model = SegmentLayout.migrated(parts, 0)
     layout = as_layout(model)
@@ -183,7 +183,7 @@ def test_no_segment() -> None:
         RoundRobin().segment(Layout(TOPIC, 0, ()))
 
 
-def test_epochs_never_go_back() -> None:
+def test_epochs_never_decrease() -> None:
     """A later layout counts, and at the same epoch only the scalable topic that a regular one became."""
     regular = synthetic(TOPIC, ["persistent://public/default/orders"])
     migrated = as_layout(SegmentLayout.migrated(["persistent://public/default/orders"], 0))

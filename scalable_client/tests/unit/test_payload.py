@@ -75,7 +75,7 @@ def test_other_compressions_are_named() -> None:
         (api.MessageMetadata(compression=9), "type 9"),
     ],
 )
-def test_what_cannot_be_read_is_said(metadata: api.MessageMetadata, named: str) -> None:
+def test_unreadable_messages_are_reported(metadata: api.MessageMetadata, named: str) -> None:
     """Encrypted messages, chunks and unknown compressions are rejected."""
     with pytest.raises(Unsupported, match=named):
         Entry(framed(metadata, b"x")).contents()

@@ -55,7 +55,7 @@ def test_many_equal_messages() -> None:
     assert len(match_stored(sent, [stored(b"beat", entry) for entry in range(1000)])) == 1
 
 
-def test_what_deduplication_drops_is_not_kept() -> None:
+def test_duplicates_are_not_kept() -> None:
     """Resending a long history keeps few messages in memory, and later messages are distinguished from it by time."""
     layout = FakeWorld(1).layout
     queue = SegmentSendQueue(layout.segments[0], "t", layout, threading.RLock())

@@ -121,7 +121,7 @@ def test_controllers_that_are_away(controller: Controller) -> None:
         join(RestAccess(), ["ftp://somewhere"], CONSUMER, ConsumerKind.STREAM)
 
 
-def test_an_answer_that_is_none(controller: Controller) -> None:
+def test_an_answer_without_content(controller: Controller) -> None:
     """An answer that is not an assignment is rejected."""
     controller.body = b"<html>"
     with pytest.raises(errors.ProtocolViolation, match="invalid assignment"):

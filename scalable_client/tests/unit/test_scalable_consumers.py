@@ -71,7 +71,7 @@ def test_a_queue_reads_all_segments(world: FakeWorld, queue: QueueConsumer) -> N
     wait_until_equal("the sealed one is left", lambda: queue.segments, [1, 2, 3], 5)
 
 
-def test_a_queue_keeps_what_is_not_acknowledged(world: FakeWorld, queue: QueueConsumer) -> None:
+def test_a_queue_keeps_unacknowledged_messages(world: FakeWorld, queue: QueueConsumer) -> None:
     """A sealed segment is kept for a message that comes again."""
     world.store(0, "a")
     world.seal(0)()
@@ -92,8 +92,8 @@ def test_where_a_new_subscription_begins(world: FakeWorld) -> None:
         wait_until_equal("new segments", lambda: [world.positions.get(number) for number in (4, 5)], [earliest] * 2, 5)
 
 
-def test_a_queue_waits_for_what_it_wants_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer than a sealed segment may be silent, since the silence is of its own making."""
+def test_a_queue_waits_for_redelivered_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue waits for redelivered messages longer than a sealed segment may be silent."""
     monkeypatch.setattr("pulsar_scalable.queue_consumer._SILENCE", 0.3)
     world = FakeWorld(1)
     world.redelivery_seconds = 1.5
@@ -105,7 +105,7 @@ def test_a_queue_waits_for_what_it_wants_again(monkeypatch: pytest.MonkeyPatch) 
         assert consumer.receive(5000).message_id() == message.message_id()
 
 
-def test_what_waits_comes_once(world: FakeWorld, queue: QueueConsumer) -> None:
+def test_a_waiting_message_is_delivered_once(world: FakeWorld, queue: QueueConsumer) -> None:
     """After a segment was loaded again, unacknowledged messages are delivered again, but queued ones only once."""
     world.store(0, "a", "b", "c")
     assert queue.receive(5000).data() == b"a"
@@ -233,7 +233,7 @@ def test_a_segment_that_is_taken_away_is_released_once_it_is_acknowledged(world:
     assert world.sessions == {}
 
 
-def test_a_segment_is_not_kept_from_others_for_long(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_is_released_for_other_consumers(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """An application that does not acknowledge loses its segment after a while; a late acknowledgement is ignored."""
     monkeypatch.setattr("pulsar_scalable.consumers.RELEASE_LIMIT", 0.5)
     with stream(world, "one") as first, stream(world, "two") as two:
@@ -247,8 +247,10 @@ def test_a_segment_is_not_kept_from_others_for_long(world: FakeWorld, monkeypatc
         first.acknowledge(message)
 
 
-def test_who_acknowledges_nothing_lets_others_go_first(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment that is to be shared goes to the consumer that waited before the one that kept it attaches again."""
+def test_a_consumer_without_acknowledgements_gets_messages_last(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that is to be shared is given to the waiting consumer before the one that kept it attaches again."""
     monkeypatch.setattr("pulsar_scalable.consumers.RELEASE_LIMIT", 0.5)
     with stream(world, "one") as first, stream(world, "two") as two:
         world.assign("one", 0)
@@ -260,8 +262,8 @@ def test_who_acknowledges_nothing_lets_others_go_first(world: FakeWorld, monkeyp
         wait_until_equal("both are attached", lambda: len(world.segments[0].cursors["bill"].consumers), 2, 10)
 
 
-def test_a_segment_that_comes_back_at_once(world: FakeWorld) -> None:
-    """It is attached to again after its release, and what waited of it comes again in order."""
+def test_a_segment_that_is_assigned_again_at_once(world: FakeWorld) -> None:
+    """The segment is attached again after its release, and its waiting messages are redelivered in order."""
     with stream(world, "one") as consumer:
         world.assign("one", 0)
         world.store(0, "a", "b", "c")
@@ -328,7 +330,7 @@ def test_a_busy_segment_is_reported(
     assert levels[:2] == ["INFO", "WARNING"]
 
 
-def test_who_detaches_stays_known(world: FakeWorld) -> None:
+def test_a_detached_consumer_stays_registered(world: FakeWorld) -> None:
     """The session of a consumer that restarts outlives it; one that is closed is forgotten at once."""
     consumer = stream(world, "a")
     consumer.detach()
@@ -337,8 +339,8 @@ def test_who_detaches_stays_known(world: FakeWorld) -> None:
     assert world.sessions == {}
 
 
-def test_what_waits_of_a_segment_that_is_taken_away(world: FakeWorld) -> None:
-    """Messages that wait here when their segment goes to another consumer are not given to the application."""
+def test_waiting_messages_of_a_revoked_segment(world: FakeWorld) -> None:
+    """Waiting messages are not given to the application if their segment is assigned to another consumer."""
     with stream(world, "one") as first, stream(world, "two") as two:
         world.assign("one", 0)
         world.store(0, "a", "b")
@@ -470,7 +472,7 @@ def test_a_subscription_that_is_refused(world: FakeWorld, error: ScalableError) 
         QueueConsumer(world, TOPIC, "work", ConsumerOptions())
 
 
-def test_what_a_library_does_not_take_later(world: FakeWorld) -> None:
+def test_options_that_later_libraries_refuse(world: FakeWorld) -> None:
     """The application gets the error in place of messages where only a later segment is refused."""
     with QueueConsumer(world, TOPIC, "work", ConsumerOptions()) as consumer:
         world.refuses_receivers = Unsupported("it does not take this")

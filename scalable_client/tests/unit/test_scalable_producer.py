@@ -171,7 +171,7 @@ def stored_without_an_answer() -> Course:
     return course
 
 
-def test_what_is_stored_without_an_answer() -> None:
+def test_messages_that_are_stored_without_an_answer() -> None:
     """Messages that a sealed segment stored and did not acknowledge are found in it, and not stored again."""
     course = stored_without_an_answer()
     assert course.producer.pending_messages == 20
@@ -270,8 +270,8 @@ def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception) -> None:
     assert world.history()["k"] == [b"first", b"second", b"third"]
 
 
-def test_what_timed_out_is_not_stored_later() -> None:
-    """A message that failed while no broker could be reached gives its room back, and is not stored afterwards."""
+def test_a_timed_out_message_is_not_stored_later() -> None:
+    """A message that failed while no broker answered releases its memory, and is not stored afterwards."""
     world, outcomes = FakeWorld(1), Outcomes()
     options = ProducerOptions(send_timeout_millis=500, max_pending_messages=3)
     with ScalableProducer(world, TOPIC, options) as producer:
@@ -296,8 +296,8 @@ def test_what_timed_out_is_not_stored_later() -> None:
     assert log[1].sequence > log[0].sequence + 1
 
 
-def test_what_was_stored_before_a_timeout_is_not_stored_again() -> None:
-    """A sender that replaces a lost one has its name, and gives what was sent already the same sequence ids."""
+def test_a_message_stored_before_a_timeout_is_not_stored_again() -> None:
+    """A sender that replaces a lost one has its name, and gives the same sequence ids to earlier messages."""
     world, outcomes = FakeWorld(1), Outcomes()
     world.deduplicates, world.busy_names = True, 2
     log = world.segments[0].log
@@ -411,7 +411,7 @@ def test_equal_messages_are_not_lost() -> None:
         ({"properties": {"n": "\ud800"}}, ValueError),
     ],
 )
-def test_what_is_no_message(said: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_messages(said: dict[str, Any], error: type[Exception]) -> None:
     """An invalid message is rejected immediately, and delays no other."""
     message: dict[str, Any] = {"content": b"x", **said}
     with ScalableProducer(FakeWorld(1), TOPIC, ProducerOptions()) as producer:

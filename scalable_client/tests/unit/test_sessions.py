@@ -157,7 +157,7 @@ def test_topics_are_created_only_on_demand() -> None:
 
 
 def test_watches_outlive_connections_and_errors() -> None:
-    """They ask again, also where a broker has no answer for a while, and tell only what is newer."""
+    """Sessions ask again, even without an answer for a while, and report only newer layouts."""
     layouts: list[Layout] = []
 
     def answer(_peer: Peer, command: Command) -> Answer:
@@ -397,7 +397,7 @@ def test_no_leader_in_time() -> None:
 
 
 def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps the connection and tells nothing; the layout says who leads."""
+    """It keeps the connection and reports nothing; the layout names the leader."""
     monkeypatch.setattr("pulsar_scalable.native.registration._RENEW_EVERY", 0.1)
     first, second, received = Leader(), Leader(), list[Assignment]()
     second.first = assigned(1, 7)

@@ -56,8 +56,8 @@ def test_a_terminated_run_leaves_nothing_blocked(environment: FaultEnvironment, 
 
 @pytest.mark.timeout(600)
 @pytest.mark.exhaustive
-def test_a_late_rollback_spares_the_next_run(environment: FaultEnvironment, stacks: StackPool) -> None:
-    """A late rollback of an earlier run takes nothing from a newer one, not even while that one is verified."""
+def test_a_late_rollback_does_not_change_the_next_run(environment: FaultEnvironment, stacks: StackPool) -> None:
+    """A late rollback of an earlier run does not change a newer one, not even while that one is verified."""
     stack = stacks.take()
     with FaultRound(environment, stacks) as fault_round:
         late, blocked = Gate("clear_target", Edge.BEFORE), Gate("copy_changes", Edge.AFTER)

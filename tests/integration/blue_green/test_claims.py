@@ -124,8 +124,8 @@ def test_address_of_another_cluster_is_not_replaced(clusters: Clusters, steps: S
         admin.namespaces.set_migrated("claims/sent-away", migrated=False)
 
 
-def test_late_attempt_does_not_send_all_clients_away(clusters: Clusters, steps: Steps) -> None:
-    """An attempt that froze before it set the flag of the whole cluster, and wakes up when others did, is too late."""
+def test_late_attempt_does_not_redirect_all_clients(clusters: Clusters, steps: Steps) -> None:
+    """An attempt that froze before it set the flag of the whole cluster is refused once another one has set it."""
     steps.begin()
     with steps.task() as task, task.blue_store() as store:
         guard = task.keeper(store)

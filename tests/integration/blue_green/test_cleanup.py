@@ -88,7 +88,7 @@ def test_messages_that_nothing_keeps(clusters: Clusters) -> None:
     steps.end()
 
 
-def test_what_has_faults_stays(clusters: Clusters) -> None:
+def test_a_namespace_with_faults_stays(clusters: Clusters) -> None:
     """A namespace that VERIFY found wrong is not deleted on blue."""
     namespace = "cleaned/faulty"
     (topic,) = make_namespace(clusters, namespace, "topic")

@@ -22,8 +22,8 @@ from tests.support.waiting import wait_for
 _KEPT = Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
 
 
-def test_what_retention_keeps_is_deleted_only_when_asked(clusters: Clusters) -> None:
-    """Messages that are on the cluster that was left alone survive, also where brokers have cursors of their own there.
+def test_retained_messages_are_deleted_only_on_request(clusters: Clusters) -> None:
+    """Messages that exist only on the old cluster survive, even if brokers have their own cursors there.
 
     Its topics deduplicate, and so have a cursor that no client can consume: that does not block the failback.
     """
@@ -58,7 +58,7 @@ def test_what_retention_keeps_is_deleted_only_when_asked(clusters: Clusters) -> 
     back.end()
 
 
-def test_what_removes_something_is_sent_to_brokers_themselves(clusters: Clusters) -> None:
+def test_deletions_are_sent_to_the_owning_brokers(clusters: Clusters) -> None:
     """A proxy in front of the admin interface, which could keep a request for long, never gets one that removes."""
     namespace = "failback/proxied"
     (topic,) = make_namespace(clusters, namespace, "topic")

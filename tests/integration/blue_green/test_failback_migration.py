@@ -29,7 +29,7 @@ _FIELDS: dict[str, object] = {
 def test_failback_loses_nothing(
     clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    """Clients that were sent to green come back to blue: nothing lost, order holds, and no producer is dead.
+    """Clients that were redirected to green return to blue: no loss, order is kept, and no producer fails.
 
     Before blue's brokers are restarted the failback is refused: they would refuse the producers that they redirected.
     """

@@ -71,7 +71,7 @@ def test_writes_are_held_back_until_topics_are_ended(
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 
 
-def test_what_comes_before_the_flag_takes_no_time_from_the_sweep(
+def test_steps_before_the_flag_do_not_shorten_the_sweep(
     clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`flip_timeout` counts from the flags: a long copy right before them does not end the wait for the topics."""
@@ -109,8 +109,8 @@ def test_a_broker_that_does_not_answer_does_not_block_writes(
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 
 
-def test_what_was_not_drained_is_watched(clusters: Clusters, steps: Steps) -> None:
-    """Topics that DRAIN has left stay loaded to the end of the window, and one that is unloaded is an alarm."""
+def test_undrained_topics_are_watched(clusters: Clusters, steps: Steps) -> None:
+    """Undrained topics stay loaded to the end of the window, and one that is unloaded raises an alarm."""
     (namespace,) = steps.input.namespaces
     (topic,) = make_namespace(clusters, namespace, "idle")
     admin = clusters.blue_admin
@@ -157,7 +157,7 @@ def test_no_client_creates_a_topic_while_the_flag_is_off(
     assert "autoTopicCreationOverride" not in _set(clusters.blue_admin.namespaces.policies(namespace).raw)
 
 
-def test_what_comes_to_blue_after_the_flip_is_a_fault(clusters: Clusters, steps: Steps) -> None:
+def test_a_new_topic_on_blue_after_the_flip_is_a_fault(clusters: Clusters, steps: Steps) -> None:
     """Messages of a topic that came to blue while the flag was off are on blue alone: VERIFY names it."""
     namespace, _ = _quiet(clusters, steps)
     steps.batch(flip.flip)

@@ -73,8 +73,8 @@ def test_the_next_run_continues_the_copy(clusters: Clusters, environment: Enviro
 
 
 @pytest.mark.exhaustive
-def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
-    """A run placed its cursors and was undone; its copy was deleted: the next one, with `wait`, gives up nothing."""
+def test_a_deleted_copy_is_not_used(clusters: Clusters) -> None:
+    """A run placed its cursors and was undone; its copy was deleted: the next run, with `wait`, loses no message."""
     plain, _ = _topics(clusters, "gone")
     clusters.blue_admin.subscriptions.create(plain, "idle")
     send_to(clusters.blue.broker_url, 3 * [str(plain)])

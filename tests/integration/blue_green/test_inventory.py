@@ -64,7 +64,7 @@ def test_calls(clusters: Clusters, counted: tuple[PulsarAdminReader, Counting]) 
     assert transport.calls.total() <= TOPICS * MOST_CALLS + 6
 
 
-def test_what_is_read(clusters: Clusters) -> None:
+def test_content_of_a_namespace(clusters: Clusters) -> None:
     """Clients and backlogs of all partitions are reported; system topics are left out, retry topics are not."""
     name, admin = "seen/space", clusters.blue_admin
     create_namespace(admin, name)
@@ -102,7 +102,7 @@ def test_what_is_read(clusters: Clusters) -> None:
 
 
 def test_topics_that_vanish(clusters: Clusters) -> None:
-    """A topic that was listed and is gone when it is looked at is left out."""
+    """A topic that was deleted after it was listed is left out."""
     name, admin = "gone/space", clusters.blue_admin
     create_namespace(admin, name)
     topics = [create_topic(admin, f"{name}/{number:02}") for number in range(12)]

@@ -1,4 +1,4 @@
-"""Topics and subscriptions that come to blue between LOAD and the end of its topics, on two real clusters."""
+"""Topics and subscriptions that are created on blue between LOAD and the termination, on two real clusters."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_late_topics_and_partitions_take_messages(clusters: Clusters, *, subscri
     steps.end()
 
 
-def test_what_comes_between_the_flag_and_the_end_of_a_topic(clusters: Clusters) -> None:
+def test_subscriptions_between_the_flag_and_the_termination(clusters: Clusters) -> None:
     """A subscription that blue has when its topic is terminated, and green has not, is created on green."""
     namespace = "newcomer/after"
     (topic,) = make_namespace(clusters, namespace, "topic")
@@ -136,8 +136,8 @@ def test_what_comes_between_the_flag_and_the_end_of_a_topic(clusters: Clusters) 
 
 
 @pytest.mark.exhaustive
-def test_a_late_subscription_finds_its_place_in_the_copy(clusters: Clusters) -> None:
-    """It has the same backlog as the one whose messages were copied, and gets it on green once."""
+def test_a_late_subscription_gets_its_position_in_the_copy(clusters: Clusters) -> None:
+    """A late subscription has the same backlog as the one that was copied, and gets it on green once."""
     namespace = "newcomer/copied"
     (topic,) = make_namespace(clusters, namespace, "topic")
     clusters.blue_admin.subscriptions.create(topic, "idle")

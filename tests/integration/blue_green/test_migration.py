@@ -30,7 +30,7 @@ RATE = PublishRate(publish_throttling_rate_in_msg=500)
 
 
 def test_dry_run_names_what_green_lacks(clusters: Clusters, environment: Environment) -> None:
-    """A dry run tells what would move and what green lacks, and writes nothing on either side."""
+    """A dry run reports what would move and what green lacks, and writes nothing on either side."""
     release = parse_release(clusters.blue_admin.brokers.version())
     (topic, *_) = _namespaces(clusters, "dry", "one", "two")
     set_topic_policies(clusters.blue_admin, TopicName.parse(topic), {"publishRate": RATE.body()})
@@ -54,7 +54,7 @@ def test_dry_run_names_what_green_lacks(clusters: Clusters, environment: Environ
 
 
 def test_traffic_moves_without_a_loss(clusters: Clusters, environment: Environment) -> None:
-    """Namespaces move under traffic: nothing is lost, order holds, and blue is left with nothing but the flags."""
+    """Namespaces move under traffic: no message is lost, order is kept, and only the flags remain on blue."""
     topics = _namespaces(clusters, "live", "one", "two")
     clusters.blue_admin.namespaces.set_publish_rate("live/one", RATE)
     with Traffic.here(clusters.blue.broker_url, topics) as traffic:
@@ -80,8 +80,8 @@ def test_traffic_moves_without_a_loss(clusters: Clusters, environment: Environme
     assert not _claimed(clusters)
 
 
-def test_rollback_before_the_flip_leaves_blue_alone(clusters: Clusters, environment: Environment) -> None:
-    """A migration that holds before its flip can be rolled back: clients stay with blue, and nothing of it is left."""
+def test_rollback_before_the_flip_does_not_change_blue(clusters: Clusters, environment: Environment) -> None:
+    """A migration that holds before its flip can be rolled back: clients stay on blue, and no record of it remains."""
     (topic, *_) = topics = _namespaces(clusters, "held", "one")
     with Traffic.here(clusters.blue.broker_url, topics) as traffic:
         run = environment.operator.start(_input(clusters, "held", hold_before_cutover=True))
@@ -147,8 +147,8 @@ def test_a_compacted_topic_is_a_question(clusters: Clusters, environment: Enviro
     assert run.result().outcome is Outcome.ROLLED_BACK
 
 
-def test_what_differs_on_green_is_refused(clusters: Clusters, environment: Environment) -> None:
-    """A tenant or a namespace that green has otherwise is a blocker each, unless the operator has it aligned."""
+def test_differences_on_green_are_refused(clusters: Clusters, environment: Environment) -> None:
+    """A tenant or a namespace that differs on green is a blocker each, unless the operator has it aligned."""
     _namespaces(clusters, "differ", "one")
     clusters.blue_admin.tenants.update("differ", Tenant(admin_roles=("boss",), allowed_clusters=(BLUE,)))
     clusters.blue_admin.namespaces.set_message_ttl("differ/one", 10)

@@ -333,7 +333,7 @@ def test_a_late_attempt_changes_nothing(clusters: Clusters) -> None:
 
 
 def test_clusters_that_green_does_not_know(clusters: Clusters) -> None:
-    """A namespace that is replicated to a third cluster is left out, and green's own words say why."""
+    """A namespace that is replicated to a third cluster is not created, and green's error is reported."""
     blue, name = clusters.blue_admin, "far/space"
     blue.clusters.create("far", clusters.green_urls)
     create_namespace(blue, "far/near")

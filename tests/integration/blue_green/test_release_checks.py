@@ -23,8 +23,8 @@ V1 = f"odd/{BLUE}/old"
 _REFUSES_PADDED = Behaviour.REFUSES_OUTER_WHITE_SPACE
 
 
-def test_what_cannot_move_is_named(clusters: Clusters, environment: Environment) -> None:
-    """A partition of nothing, and whatever one of both releases does not have, are blockers that name it."""
+def test_topics_that_cannot_move_are_named(clusters: Clusters, environment: Environment) -> None:
+    """A partition without a topic, and features that one of both releases lacks, are blockers with their names."""
     admin, release = clusters.blue_admin, parse_release(clusters.blue_admin.brokers.version())
     create_namespace(admin, SPACE)
     beyond = _partition_beyond(clusters)

@@ -285,7 +285,7 @@ def test_schema_versions(namespace: Clusters, make_copy: MakeCopy) -> None:
 
 
 def test_lost_and_late_attempts(namespace: Clusters, make_copy: MakeCopy) -> None:
-    """The next attempt takes over what the lost one sent unrecorded; the lost one can send nothing when it wakes up."""
+    """The next attempt takes over unrecorded messages of the lost one, which can send nothing when it continues."""
     topic = Topic(namespace, "late", "idle")
     topic.send(0, 60, batching_enabled=False)
     idle = {topic.name: ("idle",)}
@@ -318,7 +318,7 @@ def test_lost_and_late_attempts(namespace: Clusters, make_copy: MakeCopy) -> Non
     assert numbers(topic.received(namespace.green.broker_url, "idle")) == list(range(65))
 
 
-def test_what_is_not_ours_is_refused(namespace: Clusters, make_copy: MakeCopy) -> None:
+def test_foreign_messages_are_refused(namespace: Clusters, make_copy: MakeCopy) -> None:
     """A topic on green that others send to, or sent to, gets no copy; neither does one that is not there."""
     topic = Topic(namespace, "foreign", "idle")
     topic.send(0, 5, batching_enabled=False)

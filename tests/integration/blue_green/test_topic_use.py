@@ -66,7 +66,7 @@ def test_messages_in_chunks(clusters: Clusters) -> None:
 
 
 def test_a_message_that_the_flip_would_cut_in_two(clusters: Clusters) -> None:
-    """While only its first chunk is there nothing is flipped; when writes continue, all of it comes to blue."""
+    """While a message is incomplete nothing is flipped; when writes continue, all its chunks arrive on blue."""
     namespace = "cut/in-two"
     (topic,) = make_namespace(clusters, namespace, "topic")
     clusters.blue_admin.subscriptions.create(topic, "s")

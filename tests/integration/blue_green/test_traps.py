@@ -212,10 +212,10 @@ def test_limit_that_is_taken_off_before_the_flag(clusters: Clusters, steps: Step
     assert not _is_flagged(clusters, namespace)
 
 
-def test_worker_that_froze_after_its_last_look_does_not_flip(
+def test_worker_that_froze_after_its_last_check_does_not_flip(
     clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writes were quiet too long ago when the flag is about to be set: the flip is tried again, and looks again."""
+    """Writes were quiet too long ago when the flag is about to be set: the flip is retried, and checks again."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "frozen")
     steps.begin()
@@ -256,7 +256,7 @@ def test_a_batch_that_takes_long_to_check_is_not_flipped(
 
 
 @pytest.mark.exhaustive
-def test_next_run_puts_the_limit_back(clusters: Clusters, steps: Steps) -> None:
+def test_next_run_restores_the_limit(clusters: Clusters, steps: Steps) -> None:
     """A run that was terminated while it held writes back is followed by one that releases them before all else."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "limited")
@@ -269,7 +269,7 @@ def test_next_run_puts_the_limit_back(clusters: Clusters, steps: Steps) -> None:
 
 
 def test_late_attempt_does_not_flip(clusters: Clusters, steps: Steps) -> None:
-    """An attempt that froze before it set the flag, and wakes up after the rollback, does not set it any more."""
+    """An attempt that froze before it set the flag, and continues after the rollback, does not set it any more."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "late")
     steps.begin()
@@ -338,7 +338,7 @@ def test_a_limit_without_effect_is_set_again(clusters: Clusters) -> None:
 
 @pytest.mark.exhaustive
 def test_undo_before_the_termination_is_free(clusters: Clusters, steps: Steps) -> None:
-    """A batch that was throttled and not flipped goes back: no limit, no flag, and writes continue."""
+    """A batch that was throttled and not flipped is rolled back: no limit, no flag, and writes continue."""
     (topic,) = _with_backlog(clusters, steps, "free")
     steps.begin()
     steps.quiesce()
@@ -348,8 +348,8 @@ def test_undo_before_the_termination_is_free(clusters: Clusters, steps: Steps) -
     assert _consumed(clusters, topic) == BACKLOG + 1
 
 
-def test_termination_is_taken_back(clusters: Clusters, steps: Steps) -> None:
-    """With `unterminate`, and while green has nothing of them, topics take messages again, with their subscriptions."""
+def test_termination_is_undone(clusters: Clusters, steps: Steps) -> None:
+    """With `unterminate`, topics of which green has no message take messages again, with their subscriptions."""
     (topic,) = _with_backlog(clusters, steps, "back")
     clusters.blue_admin.subscriptions.create(topic, "drained")
     clusters.blue_admin.subscriptions.skip_all(topic, "drained")
@@ -407,8 +407,8 @@ def test_drain_sets_a_flag_again_that_a_lost_attempt_took_off(clusters: Clusters
 
 
 @pytest.mark.exhaustive
-def test_flip_goes_on_after_an_attempt_was_lost(clusters: Clusters, steps: Steps) -> None:
-    """A second attempt at the flip, after the first set the flag and died, brings it to its end."""
+def test_flip_continues_after_a_lost_attempt(clusters: Clusters, steps: Steps) -> None:
+    """A second attempt completes a flip whose first attempt set the flag and was lost."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "again")
     steps.begin()
@@ -458,10 +458,10 @@ def test_nothing_is_flipped_by_a_broker_with_other_settings(clusters: Clusters, 
         assert not read_flag(store, namespace)
 
 
-def test_a_scalable_topic_that_comes_late_is_not_cut_off(
+def test_a_late_scalable_topic_is_not_terminated(
     clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was created since PRECHECK keeps its namespace on blue, and VERIFY names one that came even later."""
+    """A scalable topic created since PRECHECK keeps its namespace on blue; VERIFY names one that is created later."""
     release = parse_release(clusters.blue_admin.brokers.version())
     if not release.has(Behaviour.SCALABLE_TOPICS):
         pytest.skip(f"Pulsar {release} has no scalable topics")

@@ -49,7 +49,7 @@ def test_an_attempt_does_not_continue_without_its_limit(clusters: Clusters) -> N
 
 
 @pytest.mark.parametrize("loaded", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
-def test_what_an_earlier_run_has_moved_stays(clusters: Clusters, *, loaded: bool) -> None:
+def test_namespaces_of_an_earlier_run_stay(clusters: Clusters, *, loaded: bool) -> None:
     """A rollback, before its LOAD or after it, leaves the flag of a namespace whose clients are on green."""
     namespace = f"undone/{'loaded' if loaded else 'not-loaded'}"
     (topic,) = make_namespace(clusters, namespace, "topic")

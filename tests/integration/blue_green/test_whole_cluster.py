@@ -36,10 +36,10 @@ def own_clusters(make_stack: MakeStack, blue_tools: Toolchain) -> Generator[Clus
 
 @pytest.mark.timeout(900)
 @pytest.mark.exhaustive
-def test_there_and_back_and_there_again(
+def test_migration_failback_and_second_migration(
     own_clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    """Nothing is lost, doubled or out of order on any way; flags, and topics that brokers keep, where clients left.
+    """No message is lost, doubled or out of order; flags and kept topics are only on the cluster that clients left.
 
     Each cluster has two brokers, so that clients must look their topics up where they are sent.
 

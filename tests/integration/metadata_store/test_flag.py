@@ -105,8 +105,8 @@ def test_a_run_blocks_writes_only_once(store: CasStore, keeper: FlagKeeper) -> N
     assert read_state(store).flag.phase is FlagPhase.FAILED
 
 
-def test_the_next_run_gives_back_what_a_terminated_one_left_blocked(store: CasStore, keeper: FlagKeeper) -> None:
-    """A new run of the same migration sets FAILED first, and then starts from there; the old run can do no more."""
+def test_the_next_run_unblocks_writes_of_a_terminated_run(store: CasStore, keeper: FlagKeeper) -> None:
+    """A new run of the same migration sets FAILED first, and then starts from there; the old run cannot write."""
     keeper.advance(FlagPhase.PREPARATION, TARGET)
     keeper.advance(FlagPhase.COPYING, TARGET)
     second = _second_run(store)
@@ -179,7 +179,7 @@ def test_a_deadline_expires_without_temporal(store: CasStore, keeper: FlagKeeper
     assert second.expire().flag.phase is FlagPhase.COMPLETED
 
 
-def test_a_run_that_was_reset_leaves_a_later_one_alone(store: CasStore, keeper: FlagKeeper) -> None:
+def test_a_reset_run_does_not_change_a_later_run(store: CasStore, keeper: FlagKeeper) -> None:
     """A reset run neither unblocks nor releases what a later run holds, and its rollback does not wait for it."""
     second = _second_run(store)
     second.take()
@@ -191,8 +191,8 @@ def test_a_run_that_was_reset_leaves_a_later_one_alone(store: CasStore, keeper: 
     assert read_state(store) == before
 
 
-def test_failed_is_set_again_when_the_claim_is_gone(store: CasStore, keeper: FlagKeeper) -> None:
-    """A broker that was cut off hears of FAILED also after the rollback has released the source; a new run is safe."""
+def test_failed_is_set_again_without_a_claim(store: CasStore, keeper: FlagKeeper) -> None:
+    """A broker that was disconnected gets FAILED even after the rollback released the source; a new run is safe."""
     keeper.advance(FlagPhase.PREPARATION, TARGET)
     keeper.release()
     assert (store.get(CLAIM), read_state(store).flag.phase) == (None, FlagPhase.FAILED)

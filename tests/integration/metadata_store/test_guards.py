@@ -134,7 +134,7 @@ def test_deletions_after_the_last_service_do_not_reach_the_target(place: Place, 
     assert (late.copied, late.not_deleted) == (0, len(FEW))
 
 
-def test_a_late_service_may_delete_little(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_service_may_delete_few_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a service is in the source its deletions are followed, unless they are too many for one."""
     monkeypatch.setattr(convergence, "_MOST_DELETIONS", 1)
     pre = committed(place)
@@ -174,8 +174,8 @@ def test_an_offline_start_unblocks_writes_of_a_live_run(place: Place) -> None:
     assert place.zookeeper.exists(CLAIM) is None
 
 
-def test_an_old_flag_in_the_target_goes_before_the_commit(place: Place, stack: Stack) -> None:
-    """A ZooKeeper that was left once can take over again: no service that restarts on it is sent away."""
+def test_an_old_flag_in_the_target_is_deleted_before_the_commit(place: Place, stack: Stack) -> None:
+    """A ZooKeeper that was migrated once can take over again: no service that restarts on it is redirected."""
     flag = json.dumps({"phase": "COMPLETED", "targetUrl": place.source}).encode()
     place.target = f"{stack.zk_url}/left-once"
     with stores.kazoo(place.target.replace("/left-once", "")) as zookeeper:
@@ -186,7 +186,7 @@ def test_an_old_flag_in_the_target_goes_before_the_commit(place: Place, stack: S
 
 
 def test_a_late_end_leaves_the_flag_of_the_next_migration(place: Place, stack: Stack) -> None:
-    """An offline run that wakes up when its target is a source already does not remove the flag there."""
+    """An offline run that continues when its target is already a source does not remove the flag there."""
     place.target = f"{stack.zk_url}/next-source"
     pre = place.run(pre_copy.copy_whole, 0, mode="offline")
     late = place.task(mode="offline")
@@ -198,7 +198,7 @@ def test_a_late_end_leaves_the_flag_of_the_next_migration(place: Place, stack: S
         assert zookeeper.exists(f"/next-source{FLAG}") is not None
 
 
-def test_a_source_that_was_left_is_refused_offline(place: Place) -> None:
+def test_a_source_that_was_migrated_is_refused_offline(place: Place) -> None:
     """An operator who forgets to swap the stores for the failback does not empty the store that the cluster uses."""
     committed(place)
     assert codes(precheck(place, mode="offline", replace_target=True)) == ["ALREADY_COMPLETED"]
@@ -213,7 +213,7 @@ def test_services_in_the_target_count_despite_a_claim(place: Place, stack: Stack
         assert "TARGET_IN_USE" in codes(precheck(place))
 
 
-def test_a_target_that_others_took_after_the_precheck_is_left_alone(place: Place) -> None:
+def test_a_target_that_was_taken_after_the_precheck_is_not_changed(place: Place) -> None:
     """Records that were written between the precheck and the claim are neither overwritten nor deleted."""
     assert codes(precheck(place)) == []
     place.service_writes(OTHERS)
@@ -328,7 +328,7 @@ def test_new_transactions_are_refused_before_writes_are_blocked(place: Place) ->
         ("/topics/public/default/orders", b'{"properties":{"team":"a"}}', "TOPIC_PROPERTIES"),
     ],
 )
-def test_what_an_index_needs_at_the_commit_ends_it(place: Place, path: str, value: bytes, code: str) -> None:
+def test_records_of_an_index_at_the_commit_fail_it(place: Place, path: str, value: bytes, code: str) -> None:
     """Records that came after the flag was set, for example through the caches of brokers, keep it from COMPLETED."""
     pre = verified(place)
     place.zookeeper.create(path, value, makepath=True)
@@ -338,9 +338,7 @@ def test_what_an_index_needs_at_the_commit_ends_it(place: Place, path: str, valu
     assert b"COPYING" in place.zookeeper.get(FLAG)[0]
 
 
-def test_a_service_that_takes_no_part_and_comes_late_ends_the_commit(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_service_that_does_not_take_part_fails_the_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie with BookKeeper's own driver, or a broker of 4.0, registers although writes are blocked."""
     monkeypatch.setattr(cutover, "LATE_PARTICIPANTS_SECONDS", 0.3)
     pre = verified(place)
@@ -360,8 +358,8 @@ def test_the_end_of_autorecovery_is_reported(place: Place) -> None:
     assert any("autorecovery ends in all bookies" in warning for warning in precheck(place).warnings)
 
 
-def test_a_bookie_that_is_registered_nowhere_keeps_the_source(place: Place) -> None:
-    """One that was cut off from both stores would come back to the source, and delete all ledgers that it lacks."""
+def test_an_unregistered_bookie_prevents_the_cleanup(place: Place) -> None:
+    """A bookie without a connection to both stores would return to the source, and delete the ledgers that it lacks."""
     place.set("/ledgers/cookies/b:3181")
     committed(place)
     input, access = place.task().input, Access()

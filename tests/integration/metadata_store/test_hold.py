@@ -24,7 +24,7 @@ NEW = [f"/bulk/new/{number:05}" for number in range(10_000)]
 
 # Two starts of a worker are part of it.
 @pytest.mark.timeout(600)
-def test_what_changes_while_held_is_not_copied_with_writes_blocked(
+def test_changes_during_the_hold_are_copied_before_writes_are_blocked(
     make_stack: MakeStack, environment: Environment
 ) -> None:
     """20,000 changes and a lost watch cost the cut-over nothing: it copies and compares as for an idle source."""

@@ -81,8 +81,8 @@ def test_to_oxia_and_start_there(stack: Stack, environment: Environment) -> None
     assert min(fresh) >= given
 
 
-def test_back_to_zookeeper(stack: Stack, environment: Environment) -> None:
-    """Back over the old tree and its flag: the cluster starts on ZooKeeper, and messages of all eras are there."""
+def test_failback_to_zookeeper(stack: Stack, environment: Environment) -> None:
+    """After a failback over the old tree and its flag the cluster starts on ZooKeeper with the messages of all runs."""
     before = stores.ledger_ids(set(stores.read_oxia(stack.oxia_url)))
     _stop(stack)
     with stores.kazoo(stack.zk_url) as source:

@@ -141,7 +141,7 @@ def left_blocked(source: Any, workflow_id: str) -> Generator[None]:
                 source.delete(CLAIM)
 
 
-def test_writes_come_back_whatever_blocks_the_start(stack: Stack, source: Any, environment: Environment) -> None:
+def test_writes_are_unblocked_despite_blockers(stack: Stack, source: Any, environment: Environment) -> None:
     """Writes of a terminated run are unblocked, although the target does not answer; a dry run only reports it."""
     away = input(stack, target="oxia://127.0.0.1:1")
     with left_blocked(source, away.workflow_id):
@@ -236,7 +236,7 @@ def test_one_store_under_two_names(stack: Stack, environment: Environment, sourc
     assert stores.persistent(stores.read_zookeeper(own)) == before
 
 
-def test_what_a_copy_would_lose_is_refused(stack: Stack, environment: Environment) -> None:
+def test_records_that_a_copy_would_lose_are_refused(stack: Stack, environment: Environment) -> None:
     """Indexed records, ACLs and nested stores are named in one answer, and nothing of a store that has none."""
     own = f"{stack.zk_url}/losses"
     with stores.kazoo(stack.zk_url) as client:

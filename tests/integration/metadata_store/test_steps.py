@@ -161,7 +161,7 @@ def test_a_difference_at_the_end_is_repaired(place: Place) -> None:
     assert place.copied() == place.wanted()
 
 
-def test_a_copy_made_before_the_commit_is_not_brought_back(place: Place) -> None:
+def test_a_deletion_after_the_commit_is_not_undone(place: Place) -> None:
     """A record that was copied with writes blocked, and deleted by a service since, stays deleted without the watch."""
     pre = place.run(pre_copy.pre_copy, 0)
     place.set("/tenants/kept")
@@ -261,7 +261,7 @@ def test_a_commit_is_refused_once_the_rollback_started(place: Place) -> None:
         assert FlagKeeper(store, place.task().attempt).state().flag.phase is FlagPhase.FAILED
 
 
-def test_a_late_rollback_leaves_the_next_run_alone(place: Place) -> None:
+def test_a_late_rollback_does_not_change_the_next_copy(place: Place) -> None:
     """Copies of a later run are neither removed nor released by the clearing of an earlier one."""
     place.run(pre_copy.pre_copy, 0)
     place.run(pre_copy.pre_copy, 0, run=2)
@@ -273,8 +273,8 @@ def test_a_late_rollback_leaves_the_next_run_alone(place: Place) -> None:
     assert place.zookeeper.exists(CLAIM) is None
 
 
-def test_writes_that_a_terminated_run_left_blocked_are_given_back(place: Place) -> None:
-    """The next start frees them, and says so once."""
+def test_writes_that_a_terminated_run_left_blocked_are_unblocked(place: Place) -> None:
+    """The next start unblocks them, and reports it once."""
     place.run(pre_copy.pre_copy, 0)
     assert not place.run(preparation.prepare).gap
     assert rollback.unblock_leftover(place.task(run=2))

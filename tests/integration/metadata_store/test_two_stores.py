@@ -99,8 +99,8 @@ def plan(source: str, target: str, **more: object) -> MetadataStoreInput:
     )
 
 
-def test_what_one_live_run_cannot_move_is_refused(cluster: Cluster, environment: Environment) -> None:
-    """The brokers' store needs the word that ledgers stay, and BookKeeper's needs all services to be stopped."""
+def test_records_that_a_live_run_cannot_move_are_refused(cluster: Cluster, environment: Environment) -> None:
+    """The brokers' store needs a confirmation that ledgers stay; BookKeeper's needs all services to be stopped."""
     (brokers, ledgers), (target, _) = cluster.zookeepers, cluster.oxias
     refused = str(environment.operator.refusal(plan(brokers, target)))
     assert "[LEDGERS_ELSEWHERE]" in refused
@@ -141,8 +141,8 @@ def test_bookkeepers_store_moves_with_all_services_stopped(cluster: Cluster, env
     cluster.send(b"after")
 
 
-def test_both_stores_move_back(cluster: Cluster, environment: Environment) -> None:
-    """Both go back in one stop, each over the store that was left; neither takes the other's place."""
+def test_failback_of_both_stores(cluster: Cluster, environment: Environment) -> None:
+    """Both stores go back in one stop, each over the store that it came from."""
     (brokers, ledgers), (old_brokers, old_ledgers) = cluster.oxias, cluster.zookeepers
     cluster.stop()
     back = {"mode": "offline", "replace_target": True}

@@ -91,14 +91,14 @@ def test_green_must_grant_what_blue_grants(monkeypatch: pytest.MonkeyPatch) -> N
     assert causes(double(monkeypatch, {(GREEN, "a/one"): StoreNotFound("no topic")})) == []
 
 
-def test_what_green_lacks_is_asked_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A namespace that is to be created yet is left out."""
+def test_missing_namespaces_are_checked_once_they_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace that does not exist yet is not checked."""
     made = double(monkeypatch, {(GREEN, "a/one"): StoreDenied("no permission")}, lacking="a/one")
     assert causes(made) == []
     assert made.asked == [(GREEN, ""), (BLUE, "a/two"), (GREEN, "a/two")]
 
 
-def test_who_cannot_connect_is_asked_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_cannot_connect_are_not_checked_further(monkeypatch: pytest.MonkeyPatch) -> None:
     """A token or a certificate that green refuses is one blocker."""
     made = double(monkeypatch, {(GREEN, ""): StoreDenied("no such key")})
     (cause,) = causes(made)

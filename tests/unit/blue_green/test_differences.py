@@ -80,7 +80,7 @@ def test_clusters_have_other_names_on_green() -> None:
 
 
 def test_equal_namespaces() -> None:
-    """Translated, unordered and unset policies are equal, whichever release tells them."""
+    """Translated, unordered and unset policies are equal, whichever release reports them."""
     blue = namespace(
         replication_clusters=["blue", "west"],
         clusterSubscribeRate={"blue": {"ratePeriodInSecond": 1}},
@@ -197,7 +197,7 @@ def test_a_namespace_that_is_not_there() -> None:
 
 
 def test_a_partition_without_a_topic_cannot_be_created() -> None:
-    """A topic that has the name of a partition of nothing is missing for good."""
+    """A topic with the name of a partition, but without a partitioned topic, cannot be created."""
     orphan = TopicName.parse(f"{SPACE}/x-partition-0")
     [difference] = differences(namespace(topic(orphan)), namespace(), names=NAMES, release=RELEASE)
     assert (difference.path, difference.kind, difference.creatable) == (f"topic {orphan}", MISSING, False)
@@ -251,7 +251,7 @@ def test_schemas_in_another_order() -> None:
 
 
 def test_a_topic_that_has_moved() -> None:
-    """Of a topic that blue does not load any more, nothing is asked that blue cannot tell."""
+    """A topic that blue does not load any more is compared only in what blue still reports."""
     moved = topic(
         properties=None, policies=None, parts=(TopicPartition(TOPIC, None, "already migrated", migrated=True),)
     )

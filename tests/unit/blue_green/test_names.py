@@ -77,7 +77,7 @@ def test_namespaces_of_brokers(name: str, expected: bool) -> None:
     assert is_of_brokers(name) is expected
 
 
-def test_what_the_flag_of_the_cluster_would_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_namespaces_that_the_flag_of_the_cluster_would_terminate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A namespace without a flag stays on blue, whatever topics it has, and whether or not it was selected."""
     names = ["public/default", "public/functions", "pulsar/app", "pulsar/system", "shop/orders", "shop/prop/old"]
 

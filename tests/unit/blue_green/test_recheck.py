@@ -39,7 +39,7 @@ def test_what_came_into_use_after_the_precheck(
     recheck_namespaces(task(), guards())
 
 
-def test_what_is_accepted_is_accepted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_decisions_hold_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision that the operator has accepted in the input holds for topics that come later as well."""
 
     def read(*_: object) -> NamespaceInventory:

@@ -60,8 +60,8 @@ def test_transactions_are_refused(monkeypatch: pytest.MonkeyPatch, metadata: Mes
         next(given)
 
 
-def test_entries_that_a_broker_keeps_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through a broker, an entry that does not come is noticed; nothing is copied past it."""
+def test_entries_that_a_broker_withholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a broker does not deliver an entry, that is detected; later entries are not copied."""
     given = _given(monkeypatch, (EntryPosition(4, 0), PLAIN), (EntryPosition(6, 0), PLAIN)).entries(EARLIEST)
     next(given)
     with pytest.raises(StoreUnsupported, match="returned entry 6:0 instead of 4:1"):

@@ -77,7 +77,7 @@ def test_releases_that_unblock_producers_at_once() -> None:
     assert late == ["4.0.8", "4.2.0"]
 
 
-def test_a_round_is_of_what_is_sent_now() -> None:
+def test_a_round_counts_current_traffic() -> None:
     """Large messages of the past do not count, whole batches do, and each producer sends once."""
     stored = InternalStats(number_of_entries=100, entries_added_counter=100)
     large = TopicStats(storage_size=50_000_000, msg_in_counter=100)

@@ -119,7 +119,7 @@ def head(producer: str, chunk: int = 0, chunks: int = 1, minutes_ago: float = 0)
     ],
 )
 def test_messages_of_which_a_part_is_stored(heads: list[EntryHead], *, cut: bool) -> None:
-    """The last entry of a connected producer tells whether the rest of its message would go to green."""
+    """The last entry of a connected producer shows whether the rest of its message would go to green."""
     assert bool(unfinished_of(iter(heads), {"a", "b"})) is cut
 
 

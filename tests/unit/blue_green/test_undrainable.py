@@ -96,7 +96,7 @@ _NEEDS = pytest.mark.parametrize(
 
 
 @_NEEDS
-def test_what_is_loaded_again(monkeypatch: pytest.MonkeyPatch, cursors: dict[str, object], needs: str) -> None:
+def test_topics_that_are_loaded_again(monkeypatch: pytest.MonkeyPatch, cursors: dict[str, object], needs: str) -> None:
     """A topic is loaded again while a subscription or another cluster needs it, and only then."""
     repaired: list[TopicName] = []
 
@@ -170,7 +170,7 @@ def _unended(monkeypatch: pytest.MonkeyPatch, held: _HeldBack, *, minutes: float
 
 
 def test_a_topic_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At `drain_timeout` DRAIN ends: the topic is left with its cure, its writes wait, and nothing counts as moved."""
+    """At `drain_timeout` DRAIN ends: the topic is named with its cure, its writes wait, and nothing counts as moved."""
     held = _HeldBack()
     with pytest.raises(NotTerminated):
         drain.drain(_unended(monkeypatch, held, minutes=30))

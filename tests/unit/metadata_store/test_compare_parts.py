@@ -22,8 +22,8 @@ def test_buckets_are_true_if_one_is_chosen() -> None:
     assert Buckets.of(64, (63,))
 
 
-def test_a_set_of_paths_holds_what_went_in() -> None:
-    """Every path that went in is found, and none that did not."""
+def test_a_set_of_paths_returns_its_paths() -> None:
+    """A set contains every path that was added, and no other."""
     paths = PathSet(iter(PATHS[::2]))
     assert all(path in paths for path in PATHS[::2])
     assert not any(path in paths for path in PATHS[1::2])

@@ -106,7 +106,7 @@ def test_steps(name: str, source: Record, steps: int) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_numbers_tell_what_equal_tells(name: str) -> None:
+def test_hashes_agree_with_equality(name: str) -> None:
     """The numbers that bulk sums are made of agree for a record and its copy."""
     rules = pair(name)
     for source in (record(version=3, count=7), record(value=b"", version=3, count=7), record(PARENT, b"v", 3, 7)):

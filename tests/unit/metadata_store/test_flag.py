@@ -147,7 +147,7 @@ def test_a_repeated_flag_takes_nothing_over() -> None:
 
 
 def test_a_release_leaves_nothing_blocked() -> None:
-    """A claim goes only together with the writes that it blocks, also where they are blocked in this moment."""
+    """A claim is released only together with its blocked writes, even if they were blocked just before."""
     store = MemoryStore()
     mine, back = keeper(store), keeper(store, epoch=2)
     mine.take()

@@ -230,8 +230,8 @@ def test_invalid_addresses(text: str) -> None:
         parse_store_url(text)
 
 
-def test_window_has_no_negative_rest() -> None:
-    """A window cannot have less than nothing left."""
+def test_window_has_no_negative_remaining_time() -> None:
+    """The remaining time of a window is never negative."""
     with pytest.raises(ValidationError, match="remaining"):
         WindowChange.model_validate({"remaining": "-PT1S"})
 
@@ -245,8 +245,8 @@ def test_flag_is_pulsars() -> None:
 
 
 @pytest.mark.parametrize(("replace", "undo"), [(False, Undo.FREE), (True, Undo.NONE)])
-def test_what_was_replaced_does_not_come_back(replace: bool, undo: Undo) -> None:
-    """With `replace_target` a rollback of the copy is not free, and says what is gone."""
+def test_a_replaced_target_is_not_restored(replace: bool, undo: Undo) -> None:
+    """With `replace_target` a rollback of the copy loses the old target, and reports that."""
     input = MetadataStoreInput.model_validate({**PLAN, "replace_target": replace})
     for policy in (policies_of(input)[Phase.PRE_COPY], offline_copy(input)):
         assert policy.undo is undo

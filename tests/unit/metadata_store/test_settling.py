@@ -98,12 +98,12 @@ def copy_until_equal(
     return scene
 
 
-def test_a_long_scan_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_scan_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that must scan the source first, for as long as that takes, copies what it found and commits."""
     assert copy_until_equal(monkeypatch, [{OWN}], [3600.0]).copied == [{OWN}]
 
 
-def test_long_rounds_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_rounds_do_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of a minute, after which one more record has changed, end in the commit."""
     assert len(copy_until_equal(monkeypatch, [{OWN}, {OWN}, {OWN}], [60.0, 60.0, 60.0]).copied) == 3
 

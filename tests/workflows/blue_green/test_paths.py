@@ -95,7 +95,7 @@ async def test_messages_after_a_copy_count_too(stage: Harness) -> None:
 
 
 async def test_a_copy_that_takes_too_long_is_undone(stage: Harness) -> None:
-    """Writes are not held back for longer than the input says: the batch goes back, and nothing is flipped."""
+    """Writes are not held back for longer than the input says: the batch is rolled back, and nothing is flipped."""
     late = FinalCopy(seconds=15.0, in_time=False)
     run = await stage.start(Script(final_copy=late), idle_subscriptions="copy")
     # Not before: the time-skipping server does not know a listing that is cancelled while it is under way.
@@ -149,7 +149,7 @@ async def test_cleanup_waits_while_clients_begin_at_blue(stage: Harness) -> None
     assert run.script.steps[-2:] == ["clean_up", "finish"]
 
 
-async def test_cleanup_waits_for_a_look_to_compare_with(stage: Harness) -> None:
+async def test_cleanup_waits_for_a_first_census(stage: Harness) -> None:
     """A cleanup without a check before it is refused: only the next check shows who connects to blue."""
     unknown = ApplicationError("blue does not answer", type=FailureKind.DENIED, non_retryable=True)
     looks = [unknown, Census(opened={"broker-1": 50}), Census(opened={"broker-1": 50})]
@@ -168,7 +168,7 @@ async def test_drift_is_an_alarm(stage: Harness) -> None:
     await run.report()
 
 
-async def test_what_is_stranded_is_an_alarm(stage: Harness) -> None:
+async def test_an_undrainable_topic_is_an_alarm(stage: Harness) -> None:
     """A topic that was unloaded before it was drained is shown in red in the window, with its cure."""
     undrainable = "persistent://acme/audit/log was unloaded before it was drained"
     run = await stage.start(Script(census=Census(undrainable=(undrainable,))))
@@ -178,7 +178,7 @@ async def test_what_is_stranded_is_an_alarm(stage: Harness) -> None:
     assert (await run.report()).outcome is Outcome.DONE
 
 
-async def test_what_was_not_drained_is_reported(stage: Harness) -> None:
+async def test_undrained_topics_are_reported(stage: Harness) -> None:
     """Namespaces for whose topics load shedding stays off are named."""
     run = await stage.start(Script(complete=Completion(flagged=False, not_moved=1, undrained=("acme/audit",))))
     report = await run.report()

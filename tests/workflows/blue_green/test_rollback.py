@@ -45,7 +45,7 @@ async def test_rollback_after_the_termination_ends_the_batch(stage: Harness) -> 
 
 
 async def test_rollback_in_the_drain_waits_for_the_batch(stage: Harness) -> None:
-    """A drain that runs is not broken off: what is begun comes to its end."""
+    """A running drain is not interrupted: the batch is completed."""
     hang = Hang()
     run = await stage.start(Script(drain=hang))
     await hang.entered()
@@ -100,7 +100,7 @@ async def test_what_is_left_on_blue_fails_its_namespace(stage: Harness) -> None:
 
 
 async def test_failure_of_a_step_undoes_its_batch(stage: Harness) -> None:
-    """A step that fails for good takes its batch back."""
+    """A step that fails permanently rolls its batch back."""
     failure = ApplicationError("no right", type=FailureKind.DENIED, non_retryable=True)
     run = await stage.start(Script(flip=failure))
     status = await run.until(_asks_about_failures)
@@ -112,7 +112,7 @@ async def test_failure_of_a_step_undoes_its_batch(stage: Harness) -> None:
 
 @pytest.mark.parametrize("step", ["quiesce", "flip"])
 async def test_writes_do_not_wait_for_a_server_for_ever(stage: Harness, step: str) -> None:
-    """A step that is tried again and again while writes are held back has a limit; then its batch goes back."""
+    """Retries of a step while writes are held back have a limit; then its batch is rolled back."""
     script = Script(names=("acme/audit",))
     script.say(step, ApplicationError("broker-2 does not answer", type=FailureKind.UNREACHABLE))
     run = await stage.start(script)

@@ -155,7 +155,7 @@ async def test_no_deadline_while_a_new_watcher_catches_up(stage: Harness) -> Non
     assert (await run.report()).outcome is Outcome.DONE
 
 
-async def test_watchers_lost_again_and_again(stage: Harness) -> None:
+async def test_watchers_lost_repeatedly(stage: Harness) -> None:
     """Further tries of the cut-over come at growing intervals; a run that has grown continues as new between them."""
     script = Script(prepare=[*[LOST] * 9, READY])
     run = await stage.start(script, history_limit=30, validation_window="PT0S", blocked_deadline="PT1M")

@@ -103,7 +103,7 @@ async def test_blocked_steps_run_where_the_source_is_watched(stage: Harness) -> 
     assert own == ["prepare", "copy_changes", "verify", "complete", "follow", "forget_watch"]
 
 
-async def test_worker_that_is_gone_is_replaced(stage: Harness) -> None:
+async def test_lost_worker_is_replaced(stage: Harness) -> None:
     """A queue without a worker costs its seconds once: any other worker takes this step and the next ones."""
     gone = COPIED.model_copy(update={"worker_queue": "pulsar-migrate@gone"})
     run = await stage.start(Script(pre_copy=gone), validation_window="PT0S")

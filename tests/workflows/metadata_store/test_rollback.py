@@ -123,7 +123,7 @@ async def test_rollback_of_a_step_that_ends_all_the_same(stage: Harness) -> None
 
 @pytest.mark.parametrize("step", LIVE[1:])
 async def test_failure_in_each_phase(stage: Harness, step: str) -> None:
-    """A step that fails for good takes the migration back, and its typed failure is the workflow's."""
+    """A step that fails permanently rolls the migration back, and its typed failure is the workflow's."""
     run = await stage.start(Script(**{step: DENIED}))
     failure = await run.typed_failure()
     assert (failure.type, failure.message) == (FailureKind.DENIED, "no right to write")
@@ -136,7 +136,7 @@ async def test_failure_in_each_phase(stage: Harness, step: str) -> None:
 
 
 async def test_failure_of_the_precheck(stage: Harness) -> None:
-    """A precheck that fails for good fails the migration with its type, and says what it could not find out."""
+    """A precheck that fails permanently fails the migration with its type, and reports what is unknown."""
     run = await stage.start(Script(precheck=DENIED, unblock_leftover=DENIED))
     assert (await run.typed_failure()).type == FailureKind.DENIED
     assert run.script.steps == ["precheck", "unblock_leftover"]
@@ -147,7 +147,7 @@ async def test_failure_of_the_precheck(stage: Harness) -> None:
 
 
 async def test_failure_offline(stage: Harness) -> None:
-    """An offline copy that fails for good is removed from the target."""
+    """An offline copy that fails permanently is removed from the target."""
     run = await stage.start(Script(copy_whole=DENIED), mode="offline")
     assert (await run.typed_failure()).type == FailureKind.DENIED
     assert run.script.steps == ["precheck", "copy_whole", *UNDO]
@@ -189,7 +189,7 @@ async def test_rollback_when_the_commit_had_happened(stage: Harness) -> None:
     assert "clear_target" not in run.script.steps
 
 
-async def test_cancelled_migration_goes_back(stage: Harness) -> None:
+async def test_cancelled_migration_rolls_back(stage: Harness) -> None:
     """A workflow that is cancelled rolls back first, and ends as cancelled."""
     hang = Hang()
     run = await stage.start(Script(copy_changes=hang))

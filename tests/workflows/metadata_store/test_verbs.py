@@ -1,4 +1,4 @@
-"""How a running metadata store migration is steered, and what it tells."""
+"""Verbs and updates of a running metadata store migration, and its status."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:
     assert run.script.stages == HELD
 
 
-async def test_pause_taken_back_in_time(stage: Harness) -> None:
-    """A pause that is taken back before the copy ends leaves no trace."""
+async def test_pause_that_is_ended_in_time(stage: Harness) -> None:
+    """A pause that is ended before the copy ends has no effect."""
     hang = Hang()
     run = await stage.start(Script(pre_copy=hang), validation_window="PT0S")
     await hang.entered()
@@ -75,7 +75,7 @@ async def test_pause_is_refused_while_writes_are_blocked(stage: Harness) -> None
     await run.report()
 
 
-async def test_refused_verb_leaves_no_trace(stage: Harness) -> None:
+async def test_refused_verb_changes_nothing(stage: Harness) -> None:
     """A verb that the update `steer` refuses enters neither the history nor the notes."""
     hang = Hang()
     run = await stage.start(Script(prepare=hang), validation_window="PT0S")
@@ -102,7 +102,7 @@ async def test_accepted_verb_is_answered(stage: Harness) -> None:
     assert await _updates(run) == 1
 
 
-async def test_malformed_messages_do_no_harm(stage: Harness) -> None:
+async def test_malformed_messages_are_refused(stage: Harness) -> None:
     """A malformed message is refused in one line, an update's error or a note; the migration continues."""
     hang = Hang()
     run = await stage.start(Script(prepare=hang), validation_window="PT0S")
@@ -175,7 +175,7 @@ async def test_throttle_below_nothing(stage: Harness) -> None:
 
 
 async def test_throttle_that_cannot_be_set(stage: Harness) -> None:
-    """A throttle that does not reach the target fails its update, and the migration still comes to its end."""
+    """A throttle that does not reach the target fails its update, and the migration still completes."""
     hang = Hang()
     unreachable = ApplicationError("no route", type=FailureKind.UNREACHABLE, non_retryable=True)
     run = await stage.start(Script(pre_copy=hang, set_speed=unreachable), validation_window="PT0S")
@@ -186,8 +186,8 @@ async def test_throttle_that_cannot_be_set(stage: Harness) -> None:
     assert (await run.report()).outcome is Outcome.DONE
 
 
-async def test_status_shows_what_steps_tell(stage: Harness) -> None:
-    """Progress and reasons to wait that a step tells are in the status until the next phase begins."""
+async def test_status_shows_the_reports_of_steps(stage: Harness) -> None:
+    """Progress and reasons to wait that a step reports are in the status until the next phase starts."""
     hang, next_hang = Hang(), Hang()
     run = await stage.start(Script(pre_copy=hang, prepare=next_hang), validation_window="PT0S")
     await hang.entered()

@@ -1,4 +1,4 @@
-"""Random walks of operators and failures through the metadata store migration: each of them comes to an end."""
+"""Random walks of operators and failures through the metadata store migration: each of them ends."""
 
 from __future__ import annotations
 
