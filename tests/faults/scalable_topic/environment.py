@@ -1,4 +1,4 @@
-"""The cluster of many rounds, and how everything stands there that a migration to scalable topics may change."""
+"""The cluster of many rounds, and the state of all that a migration to scalable topics may change there."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class ScalableCluster(SharedCluster):
             else:
                 self.admin.topics.create(name)
 
-    def one(self, topic: str, **more: object) -> ScalableTopicInput:
-        """Return the migration of a topic, with limits that end soon what cannot continue."""
+    def topic_migration(self, topic: str, **more: object) -> ScalableTopicInput:
+        """Return the input of a migration of a topic, with short limits."""
         return ScalableTopicInput.model_validate({**self._common, "topic": topic, **more})
 
-    def many(self, namespace: str, **more: object) -> ScalableNamespaceInput:
-        """Return the migration of all topics of a namespace, one after the other."""
+    def namespace_migration(self, namespace: str, **more: object) -> ScalableNamespaceInput:
+        """Return the input of a migration of all topics of a namespace, one after the other."""
         waves = {"canary": 0, "gate": "none", "parallelism": 1, "when_held": "stop", "error_budget": {"items": 3}}
         return ScalableNamespaceInput.model_validate(
             {**self._common, "topics": [f"{namespace}/*"], "waves": waves, **more}
@@ -77,15 +77,15 @@ class ScalableCluster(SharedCluster):
             "grace_window": "PT0S",
         }
 
-    # How everything stands ------------------------------------------------------------------------------------------
+    # State of the cluster -------------------------------------------------------------------------------------------
 
-    def standing(self, namespace: str, topics: Iterable[TopicName]) -> TopicsSnapshot:
-        """Return how everything stands now."""
+    def snapshot(self, namespace: str, topics: Iterable[TopicName]) -> TopicsSnapshot:
+        """Return the current state."""
         with self._reader() as store:
             return read_snapshot(self.admin, store, self.stack.admin_urls, namespace, topics)
 
     def faults(self, plan: ScalableTopicPlan, *, cleaned_up: bool) -> list[str]:
-        """Return what is wrong with a topic that has become scalable; empty for nothing.
+        """Return the faults of a topic that has become scalable; empty if there are none.
 
         Args:
             plan: of the topic with its clients.
@@ -93,25 +93,25 @@ class ScalableCluster(SharedCluster):
         """
         name = TopicName.parse(plan.topic)
         with self._reader() as store:
-            record, known = read_scalable(store, name), recorded_subscriptions(store, name)
+            record, recorded = read_scalable(store, name), recorded_subscriptions(store, name)
             regular = regular_states(self.admin, store, name)
         if record.layout is None:
             return [f"{name} is not scalable: its record is {record.state}"]
-        found = layout_faults(record.layout)
+        faults = layout_faults(record.layout)
         if len(active := record.layout.active) != plan.segments:
-            found.append(f"{name} has {len(active)} segments, and not {plan.segments}")
-        for one in {regular_consumer.subscription for regular_consumer in plan.regular_consumers}:
-            if known.get(one) is None:
-                found.append(f"{one} of {name} has no record")
-            found += [
-                f"{one} has no cursor on {s.descriptor}"
+            faults.append(f"{name} has {len(active)} segments, and not {plan.segments}")
+        for subscription in {regular_consumer.subscription for regular_consumer in plan.regular_consumers}:
+            if recorded.get(subscription) is None:
+                faults.append(f"{subscription} of {name} has no record")
+            faults += [
+                f"{subscription} has no cursor on {s.descriptor}"
                 for s in active
-                if not self._has_cursor(name, s.descriptor, one)
+                if not self._has_cursor(name, s.descriptor, subscription)
             ]
-        found += [f"{part} is {state}" for part, state in regular.items() if state != _TERMINATED]
+        faults += [f"{regular_topic} is {state}" for regular_topic, state in regular.items() if state != _TERMINATED]
         if not cleaned_up and len(regular) != plan.segments:
-            found.append(f"of the regular topics of {name} only {sorted(regular)} are left")
-        return found
+            faults.append(f"of the regular topics of {name} only {sorted(regular)} are left")
+        return faults
 
     def is_scalable(self, topic: str) -> bool:
         """Return whether a topic has become scalable."""
@@ -125,12 +125,12 @@ class ScalableCluster(SharedCluster):
         return sum(segment.legacy_topic_name is not None for segment in layout.segments.values()) if layout else 0
 
     def failures(self) -> Mapping[str, bytes]:
-        """Return topics that a migration of many has noted as failed."""
+        """Return the topics that a migration of many has recorded as failed."""
         with self._reader() as store:
             return dict(below(store, _FAILED))
 
     def leading_broker(self, plan: ScalableTopicPlan) -> Server:
-        """Return the broker that is the controller of a topic, or the owner of it where it has none."""
+        """Return the broker that is the controller of a topic; if it has none, its owner."""
         name = TopicName.parse(plan.topic)
         with self._reader() as store:
             controller = controller_of(store, name)
@@ -138,7 +138,7 @@ class ScalableCluster(SharedCluster):
         return self.stack[f"broker-{1 + next(n for n, url in enumerate(self.stack.admin_urls) if url in urls)}"]
 
     def other_broker(self, plan: ScalableTopicPlan) -> Server:
-        """Return the other one."""
+        """Return the broker that does not lead a topic."""
         return self.stack["broker-1" if self.leading_broker(plan).name == "broker-2" else "broker-2"]
 
     # Inside ---------------------------------------------------------------------------------------------------------

@@ -33,11 +33,11 @@ from tests.support.waiting import wait_for
 _END_LIMIT = 300.0
 _PHASE_LIMIT = 180.0
 _FLOW_LIMIT = 90.0
-# Brokers look for old parents every 60 s.
+# Brokers check for consumed parents every 60 s.
 _DROPPED_LIMIT = 180.0
 
 _OF_TEMPORAL = ("temporal", CUT, SILENT, SLOW)
-_AMID_THE_NEXT = Gate("flip", Edge.BEFORE)
+_DURING_NEXT_FLIP = Gate("flip", Edge.BEFORE)
 _CANNOT = "cannot"
 """A topic that stays regular: brokers cannot record its subscription."""
 
@@ -47,9 +47,9 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
 
     Args:
         environment: where migrations run.
-        cluster: of the topics.
-        fault: of this round.
-        folder: for the clients' log.
+        cluster: the cluster of the topics.
+        fault: the fault of this round.
+        folder: for the log of the clients.
     """
 
     def __init__(
@@ -76,24 +76,24 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         cluster.create(self._namespace, self._plans, OWN_POLICIES if self._fault.own_policies else {})
         self._flow = opened.enter_context(Flow(cluster, self._plans, self._folder, cluster.tools))
         self._flow.wait_for_more(3)
-        self._before = self._standing()
-        assert self._before.notes == {}, "an earlier migration has left something"
+        self._before = self._snapshot()
+        assert self._before.notes == {}, "an earlier migration left records"
         return self._flow
 
     # The fault ------------------------------------------------------------------------------------------------------
 
     def run(self, fault: ScalableTopicRound) -> None:
-        """Migrate, hit the victim at its moment, and wait until the migration has ended and all servers are back.
+        """Migrate, inject the fault, and wait until the migration has ended and all servers are back.
 
         Raises:
-            AssertionError: something did not come in time; what the migration did until then is in the message.
+            AssertionError: a step took too long; the message contains the progress of the migration.
         """
         gates = self.environment.gates
         gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
         held_back = Gate("hold_all" if fault.many else "guard", Edge.AFTER)
         if fault.goes_back:
             gates.hold(held_back)
-        # Where clients are waited for, they go when the wait was hit.
+        # If the step waits for clients, they leave after the fault.
         waits = fault.gate.step == "await_clients"
         if not waits:
             self._flow.step_aside()
@@ -107,7 +107,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
             if waits:
                 self._flow.step_aside()
             if fault.rolls_back and not fault.goes_back:
-                wait_for("the rollback", lambda: _told(run, Verb.ROLLBACK), _PHASE_LIMIT)
+                wait_for("the rollback", lambda: _signalled(run, Verb.ROLLBACK), _PHASE_LIMIT)
             if fault.loses_run:
                 run.terminate()
             else:
@@ -116,11 +116,11 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
             self._migrate()
         self.hits.wait_all_back()
         if fault.late:
-            self._come_back_late(fault, frozen)
+            self._resume_late_attempt(fault, frozen)
 
     @contextmanager
     def _started(self, input: MigrationInput) -> Generator[Run]:
-        """A migration; what it did is added to the message where an assertion fails meanwhile."""
+        """Start a migration; add its progress to the message of an assertion that fails during it."""
         run = self.environment.operator.start(input)
         try:
             yield run
@@ -147,7 +147,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         return self._cluster.old_parents(plan.topic)
 
     def _migrate(self) -> None:
-        """Another migration of the same topics, without a fault."""
+        """Migrate the same topics again, without a fault."""
         with self._started(self._input()) as run:
             self._wait_end(run)
 
@@ -169,40 +169,40 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
                 return cluster.stack[f"{victim}-1"]
 
     def link(self, victim: str) -> Proxy:
-        """None: brokers and the worker name the servers alike."""
+        """Raise: this migration has no links that can fail."""
         raise NotImplementedError(victim)
 
     # What a late attempt must not do --------------------------------------------------------------------------------
 
-    def _come_back_late(self, fault: ScalableTopicRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up continue: after the end, or, where topics stayed, during the next run."""
+    def _resume_late_attempt(self, fault: ScalableTopicRound, frozen: FaultyWorkerProcess | None) -> None:
+        """Resume the abandoned attempt after the end or, if topics stayed regular, during the next run."""
         if self.all_scalable or not fault.late_in_next_run:
             self._nothing_changes(fault, frozen)
             return
         gates = self.environment.gates
-        gates.forget(_AMID_THE_NEXT)
-        gates.hold(_AMID_THE_NEXT)
+        gates.forget(_DURING_NEXT_FLIP)
+        gates.hold(_DURING_NEXT_FLIP)
         with self._started(self._input()) as run:
-            gates.wait_reached(_AMID_THE_NEXT)
+            gates.wait_reached(_DURING_NEXT_FLIP)
             self._nothing_changes(fault, frozen)
-            gates.release(_AMID_THE_NEXT)
+            gates.release(_DURING_NEXT_FLIP)
             self._wait_end(run)
         assert end_state(self.end) == Outcome.DONE, self.end
 
     def _nothing_changes(self, fault: ScalableTopicRound, frozen: FaultyWorkerProcess | None) -> None:
-        before = self._standing()
+        before = self._snapshot()
         self.resume_attempt(fault, frozen)
-        assert changes(before, self._standing()) == [], "a late attempt changed something"
+        assert changes(before, self._snapshot()) == [], "a late attempt changed something"
 
     # What must hold -----------------------------------------------------------------------------------------------
 
     @property
     def all_scalable(self) -> bool:
-        """Whether all topics are."""
+        """Whether all topics are scalable."""
         return all(self._cluster.is_scalable(plan.topic) for plan in self._plans)
 
     def check_round(self, fault: ScalableTopicRound) -> None:
-        """Check the end, and migrate again what stayed regular.
+        """Check the end, and migrate topics that stayed regular again.
 
         Raises:
             AssertionError: a promise is broken.
@@ -215,7 +215,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
             self._migrate()
             assert end_state(self.end) == Outcome.DONE, f"after {failed!r}: {self.end!r}"
             self.check()
-        assert self._flow.wait_until_all_are_back(_FLOW_LIMIT) == {}, "clients that did not come"
+        assert self._flow.wait_until_all_are_back(_FLOW_LIMIT) == {}, "clients that did not connect again"
         self._flow.wait_for_more(3, _FLOW_LIMIT)
         self.end_traffic()
         self.check()
@@ -226,7 +226,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         assert self._flow.faults(again=self._hits_servers) == []
 
     def interruption(self) -> tuple[str, float | None]:
-        """How long a producer waited at most that had to send; with it, what people had to do, and what came twice."""
+        """Return the longest gap of a sending producer, with the numbers of restarts and of duplicates."""
         audit = self._flow.audit()
         twice = audit.duplicates
         again = twice.resent + twice.unconfirmed + twice.other
@@ -235,24 +235,24 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         return f"{len(self._flow.restarted)} restarted, {again} again, gap", gap
 
     def check(self) -> None:
-        """Check everything that is promised of any end.
+        """Check the guarantees that hold after every outcome.
 
         Raises:
             AssertionError: a promise is broken.
         """
-        now = self._standing()
-        assert now.notes == {}, "somebody still holds the cluster"
-        assert now.policies == self._before.policies, "policies were not put back"
-        assert now.reported == self._before.reported, "a broker does not know of policies that were put back"
+        now = self._snapshot()
+        assert now.notes == {}, "the cluster is still claimed"
+        assert now.policies == self._before.policies, "policies were not restored"
+        assert now.reported == self._before.reported, "a broker does not apply the restored policies"
         for plan in self._plans:
             if self._cluster.is_scalable(plan.topic):
                 assert self._cluster.faults(plan, cleaned_up=self._fault.cleans_up) == [], end_state(self.end)
             else:
-                standing = now.topics[plan.topic]
-                assert standing == self._before.topics[plan.topic], "a topic that stayed regular is not as it was"
+                snapshot = now.topics[plan.topic]
+                assert snapshot == self._before.topics[plan.topic], "a topic that stayed regular is not as it was"
 
     def _check_outcome(self, fault: ScalableTopicRound) -> None:
-        """Only servers that are away may keep a migration from its end, and only the operator may send it back."""
+        """Require that only missing servers stop a migration, and that only the operator rolls it back."""
         wanted = {Outcome.DONE}
         if fault.rolls_back:
             wanted.add(Outcome.ROLLED_BACK)
@@ -263,7 +263,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
             assert self.end.outcome in wanted, f"{self.end.summary}: {self.end.failed_items}; {self.end.notes}"
 
     def _check_report(self, fault: ScalableTopicRound) -> None:
-        """The report of a migration that went well says what it has done."""
+        """Require that the report of a successful migration has the right figures."""
         if end_state(self.end) != Outcome.DONE:
             return
         assert isinstance(self.end, Report)
@@ -283,17 +283,17 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         servers = set(self._fault.victims_at_once) - {Victim.WORKER, Victim.ZOMBIE, Victim.LOST_ATTEMPT}
         return not all(victim.endswith(_OF_TEMPORAL) for victim in servers)
 
-    def _standing(self) -> TopicsSnapshot:
-        return self._cluster.standing(self._namespace, [TopicName.parse(plan.topic) for plan in self._plans])
+    def _snapshot(self) -> TopicsSnapshot:
+        return self._cluster.snapshot(self._namespace, [TopicName.parse(plan.topic) for plan in self._plans])
 
     def _input(self, **more: object) -> MigrationInput:
         if self._fault.many:
-            return self._cluster.many(self._namespace, **more)
-        return self._cluster.one(self._plans[0].topic, **more)
+            return self._cluster.namespace_migration(self._namespace, **more)
+        return self._cluster.topic_migration(self._plans[0].topic, **more)
 
 
-def _told(run: Run, verb: Verb) -> bool:
-    """Give a verb; whether Temporal took it."""
+def _signalled(run: Run, verb: Verb) -> bool:
+    """Send a signal; return whether Temporal accepted it."""
     with suppress(RPCError, TimeoutError):
         run.signal(verb)
         return True

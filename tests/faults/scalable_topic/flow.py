@@ -1,4 +1,4 @@
-"""The traffic of a round, and the people who look after its clients."""
+"""The traffic of a round, and the restarts of its clients."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tests.faults.scalable_topic.environment import ScalableCluster
 INTERVAL = 0.1
 _BACKLOG = 10
 _ABSENCE = Absence(returns=1.0, waits=3.0)
-_PATIENCE = 25.0
-_SETTLE_LIMIT = 100.0
+_ARRIVAL_TIMEOUT = 25.0
+_RESTART_TIMEOUT = 100.0
 
 
 class Flow(ScalableTraffic):
     """The traffic of a round.
 
-    V5 consumers that lose a broker may get nothing any more. People start them again, which is counted.
+    V5 consumers that lose a broker may get no more messages. They are restarted, and the restarts are counted.
 
     Args:
         cluster: where the topics are.
         topics: with their clients.
-        folder: where the library's log goes.
+        folder: for the log of the client library.
         tools: Java and the jars, with those of V5.
 
     Attributes:
-        restarted: consumers that were started again.
+        restarted: consumers that were restarted.
     """
 
     def __init__(
@@ -45,36 +45,38 @@ class Flow(ScalableTraffic):
         )
         self.restarted: list[str] = []
 
-    def stop(self, limit: float = _SETTLE_LIMIT) -> DeliveryAudit:
-        """End the sending, wait until all that was acknowledged has arrived, and settle."""
-        audit = super().stop(_PATIENCE)
+    def stop(self, limit: float = _RESTART_TIMEOUT) -> DeliveryAudit:
+        """Stop the producers, and wait for all acknowledged messages; restart consumers that lack some."""
+        audit = super().stop(_ARRIVAL_TIMEOUT)
         if audit.lost:
             self._restart()
             await_that(lambda: not self.audit().lost, limit)
         return self.audit()
 
     def faults(self, *, again: bool = True) -> list[str]:
-        """Return what is wrong with messages once the traffic was stopped.
+        """Return the faults of the delivery after the traffic was stopped.
 
         Args:
-            again: a message may come twice: what a broker was not told before it was killed is delivered again.
+            again: a message may come twice, if its acknowledgement did not reach a broker before it was killed.
         """
         audit = self.audit()
-        found = audit.faults(Tolerated.DEAD_CONSUMERS, *([Tolerated.DUPLICATES] if again else []))
-        return [*found, *audit.errors, f"restarted: {self.restarted}"] if found else []
+        faults = audit.faults(Tolerated.DEAD_CONSUMERS, *([Tolerated.DUPLICATES] if again else []))
+        return [*faults, *audit.errors, f"restarted: {self.restarted}"] if faults else []
 
     def _restart(self) -> None:
-        """Start consumers again of all subscriptions that lack messages."""
+        """Restart the consumers of all subscriptions that lack messages."""
         lacking = {
             (subscription.topic, subscription.name) for subscription in self.audit().subscriptions if subscription.lost
         }
         _, consumers = self.records()
-        stuck = [consumer.plan for consumer in consumers if not consumer.has_left and _place(consumer) in lacking]
+        stuck = [
+            consumer.plan for consumer in consumers if not consumer.has_left and _subscription(consumer) in lacking
+        ]
         names = [plan.name for plan in stuck]
         self._program.leave(names)
         refused = self._program.attach([replace(plan, name=f"{plan.name}-again") for plan in stuck])
         self.restarted += [f"{name} at {time.time() - self._ended:.0f} s {refused.get(name, '')}" for name in names]
 
 
-def _place(record: ConsumerRecord) -> tuple[str, str]:
+def _subscription(record: ConsumerRecord) -> tuple[str, str]:
     return record.plan.stored_topic, record.plan.subscription

@@ -13,13 +13,13 @@ from tests.faults.lifecycle.rounds import CUT, DURING, FROZEN, INSTANTS, SILENT,
 from tests.support.lifecycle.gates import Edge, Gate
 
 PREFIX = "st_"
-"""Begins the names of all steps, some of which other migrations have too."""
+"""Prefix of the names of all steps; other migrations have some of these names too."""
 
 
 class Victim(StrEnum):
-    """Who is hit, and how.
+    """Victims of a fault, and how they are hit.
 
-    `broker` is the one that leads the topic: its controller, or its owner as long as there is none.
+    `broker` is the leader of the topic: its controller, or its owner as long as it has none.
     """
 
     WORKER = "worker"
@@ -56,7 +56,7 @@ def _named(*steps: str) -> tuple[str, ...]:
 
 
 _SHARED = _named("await_clients", "guard", "flip", "drain", "verify", "complete")
-"""Steps of a topic, also where it is one of many."""
+"""Steps of a topic, also if it is one of many."""
 _OF_ONE = _named("recover", "forget")
 _OF_MANY = _named("recover_all", "hold_all", "list_topics", "release_all", "forget_all")
 _FORWARD = (*_SHARED, *_OF_ONE, *_OF_MANY)
@@ -67,8 +67,8 @@ RECORD_FAILURES = f"{PREFIX}record_failures"
 
 _BEFORE_THE_FLIP = _named("recover", "await_clients", "guard", "recover_all", "hold_all")
 """Steps up to which a rollback leaves all topics regular."""
-_ENDED_AMID = _named("flip", "complete", "release_all")
-"""Steps amid which half of the late attempts lose their run: it is terminated, and the next one finds what it left."""
+_LOSES_RUN = _named("flip", "complete", "release_all")
+"""Steps during which half of the late attempts lose their run: it is terminated, and the next run takes over."""
 _CHANGING = _named("guard", "flip", "complete")
 _SERVERS = tuple(
     victim
@@ -85,10 +85,10 @@ class ScalableTopicRound(Round):
 
     victims: ClassVar[type[StrEnum]] = Victim
     steps: ClassVar[tuple[str, ...]] = (*_FORWARD, UNDO, *CLEAN_UP, RECORD_FAILURES)
-    # A broker's session ends after ten seconds: it comes back before, or when it has been missed.
+    # The session of a broker ends after ten seconds: the broker comes back before or after that.
     down: ClassVar[dict[str, Span]] = {
         **{victim: (1.0, 14.0) for victim in Victim if "broker" in victim},
-        # Beyond the time after which its followers choose another leader.
+        # Longer than the time after which its followers elect another leader.
         Victim.FROZEN_LEADER: (2.0, 12.0),
         **{victim: (3.0, 3.0) for victim in Victim if victim.of_temporal},
     }
@@ -97,7 +97,7 @@ class ScalableTopicRound(Round):
 
     @property
     def gate(self) -> Gate:
-        """Where the step is held, by its own name."""
+        """The gate at which the step is held, by the name of the step."""
         return super().gate._replace(step=self.step.removeprefix(PREFIX))
 
     @property
@@ -114,25 +114,25 @@ class ScalableTopicRound(Round):
 
     @property
     def goes_back(self) -> bool:
-        """Whether the step is one of a rollback, which is asked for first."""
+        """Whether the step belongs to a rollback, which is requested first."""
         return self.step == UNDO or (self.step == RELEASE_ALL and self._random("back").randrange(2) == 0)
 
     @property
     def rolls_back(self) -> bool:
-        """Whether the operator asks for a rollback: where the step needs one, and beside half of the late attempts.
+        """Whether the operator requests a rollback: if the step needs one, and during half of the late attempts.
 
-        Those that stand at the start of their step with even seeds, and the others with odd ones.
+        These are attempts that freeze at the start of their step with an even seed, and the others with an odd one.
         """
         return self.goes_back or (self.late and self.step in _BEFORE_THE_FLIP and self._odd)
 
     @property
     def loses_run(self) -> bool:
-        """Whether the run is terminated while a late attempt of it stands still, and another one begins."""
-        return self.late and self.step in _ENDED_AMID and self._odd
+        """Whether the run is terminated while a late attempt of it is frozen, and another run starts."""
+        return self.late and self.step in _LOSES_RUN and self._odd
 
     @property
     def late_in_next_run(self) -> bool:
-        """Whether, after the end of its run, the next one is under way when a late attempt continues."""
+        """Whether a late attempt continues during the next run, and not after its own."""
         return self._random("next").randrange(2) == 0
 
     @property
@@ -142,12 +142,12 @@ class ScalableTopicRound(Round):
 
     @property
     def partitions(self) -> int:
-        """Of the first topic."""
+        """The number of partitions of the first topic."""
         return 3 * self._random("partitions").randrange(2)
 
     @property
     def ordered(self) -> bool:
-        """Whether the first topic has ordered subscriptions; it has some where clients are waited for."""
+        """Whether the first topic has ordered subscriptions; always if the step waits for clients."""
         return self.gate.step == "await_clients" or self._random("ordered").randrange(2) == 0
 
     @property
@@ -156,38 +156,38 @@ class ScalableTopicRound(Round):
 
 
 def matrix(seed: int) -> list[ScalableTopicRound]:
-    """Every victim at every boundary that makes a difference for it, and during the steps that change something."""
-    amid = [(step, DURING) for step in _CHANGING]
+    """Return every victim at every relevant boundary, and during the steps that change something."""
+    during = [(step, DURING) for step in _CHANGING]
     main = (*_FORWARD, UNDO, CLEAN_UP[0])
-    both = [(step, edge) for step in main for edge in Edge] + amid
-    at_the_begin = _named("await_clients", "guard", "flip", "drain", "complete", "undo", "hold_all", "release_all")
-    servers = [*amid, *((step, Edge.BEFORE) for step in at_the_begin)]
+    both = [(step, edge) for step in main for edge in Edge] + during
+    at_the_start = _named("await_clients", "guard", "flip", "drain", "complete", "undo", "hold_all", "release_all")
+    servers = [*during, *((step, Edge.BEFORE) for step in at_the_start)]
     moments: dict[str, Sequence[tuple[str, str]]] = {
         Victim.ZOMBIE: [(step, instant) for step in ScalableTopicRound.steps for instant in (Edge.BEFORE, DURING)],
         Victim.WORKER: both,
         **dict.fromkeys(_SERVERS, servers),
         Victim.TEMPORAL: both,
-        # It falls silent at an edge.
+        # It stops answering at an edge.
         Victim.LOST_ATTEMPT: [(step, edge) for step in ScalableTopicRound.steps for edge in Edge],
-        **{victim: amid for victim in Victim if victim.of_temporal},
+        **{victim: during for victim in Victim if victim.of_temporal},
     }
     return every(ScalableTopicRound, moments, seed)
 
 
 def sample(seed: int) -> list[ScalableTopicRound]:
-    """Return two rounds on one cluster: a late worker, and a worker whose flip is done and not reported."""
+    """Return two rounds on one cluster: a late worker, and a worker that dies before it reports its flip."""
     return [
-        _first(Victim.ZOMBIE, "flip", DURING, seed, lambda one: not one.loses_run),
-        _first(Victim.WORKER, "flip", Edge.AFTER, seed, lambda one: one.partitions > 0 and one.ordered),
+        _first(Victim.ZOMBIE, "flip", DURING, seed, lambda fault: not fault.loses_run),
+        _first(Victim.WORKER, "flip", Edge.AFTER, seed, lambda fault: fault.partitions > 0 and fault.ordered),
     ]
 
 
 def _first(
     victim: Victim, step: str, instant: str, seed: int, wanted: Callable[[ScalableTopicRound], bool]
 ) -> ScalableTopicRound:
-    """Return the first round of one topic, from a seed on, that is as wanted, on a single ZooKeeper."""
+    """Return the first round, from a seed on, that migrates one topic on a single ZooKeeper and fits a condition."""
     rounds = (ScalableTopicRound(victim, f"{PREFIX}{step}", instant, number) for number in itertools.count(seed))
-    return next(one for one in rounds if wanted(one) and not one.ensemble and not one.many)
+    return next(fault for fault in rounds if wanted(fault) and not fault.ensemble and not fault.many)
 
 
 def at_random(seed: int) -> ScalableTopicRound:

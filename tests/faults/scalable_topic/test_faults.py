@@ -1,4 +1,4 @@
-"""Kills, freezes and late returns in the migrations to scalable topics, at every boundary of their steps."""
+"""Killed, frozen and late processes in migrations to scalable topics, at every boundary of their steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.faults.scalable_topic.rounds import ScalableTopicRound
 from tests.support.stacks import MakeStack
 
 _ROUNDS_OF_ONE = 12
-"""Brokers keep a little of each namespace that they ever served."""
+"""Brokers keep some data of each namespace that they have served."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_round(
     tmp_path: Path,
     tell: Callable[[str], None],
 ) -> None:
-    """Whatever is hit, topics end regular or scalable as a whole, all messages arrive, and nothing is left over."""
+    """After any fault, each topic is completely regular or scalable, all messages arrive, and no record remains."""
     fault = scalable_topic_round
     with (
         clusters.round_on(ensemble=fault.ensemble) as cluster,

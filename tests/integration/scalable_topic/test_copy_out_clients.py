@@ -106,17 +106,17 @@ def test_producers_go_on_while_their_topic_is_copied(
         make_scalable(stack, admin, name)
         admin.scalable_topics.set_auto_scale_policy(name, AutoScalePolicy(enabled=False))
         traffic.wait_for_more(20)
-        first = copier.copy_at_last(name, target, partitions=2, subscriptions=(APP,))
+        first = copier.copy_with_retries(name, target, partitions=2, subscriptions=(APP,))
         assert first.messages >= 40
         admin.scalable_topics.split(name, admin.scalable_topics.layout(name).active[0].segment_id)
         traffic.wait_for_more(20)
         one, other = admin.scalable_topics.layout(name).active[2:4]
         admin.scalable_topics.merge(name, one.segment_id, other.segment_id)
         traffic.wait_for_more(20)
-        copier.copy_at_last(name, target, partitions=2)
+        copier.copy_with_retries(name, target, partitions=2)
         audit = traffic.stop()
     assert audit.acknowledged == sum(producer.sent for producer in audit.producers)
-    last = copier.copy_at_last(name, target, partitions=2)
+    last = copier.copy_with_retries(name, target, partitions=2)
     require_certificate(last, audit.acknowledged)
     parts = [target.of_partition(number) for number in range(2)]
     copied = _by_key(stack, parts)

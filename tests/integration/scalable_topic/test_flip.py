@@ -23,12 +23,12 @@ from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from pulsar_devstack.traffic.pulsar_client import quiet_client
-from tests.support.scalable_topic.flips import FreeTopic, flip_of
+from tests.support.scalable_topic.flips import UnclaimedTopic, flip_of
 from tests.support.scalable_topic.topics import MESSAGES, fill, make_scalable, pulsar
 from tests.support.waiting import wait_for, wait_until_equal
 
 
-class _Late(FreeTopic):
+class _Late(UnclaimedTopic):
     """Somebody else is in charge."""
 
     def require(self) -> None:
@@ -142,7 +142,7 @@ def test_what_was_asked_of_brokers_is_noted_before(stack: Stack, admin: PulsarAd
     """Whoever comes after an attempt that died knows that a broker may have been asked."""
     name = TopicName.parse("persistent://public/default/noted")
     fill(stack, admin, name, 2)
-    guard = FreeTopic()
+    guard = UnclaimedTopic()
     replace(flip_of(admin, store, name, 2, guard), registered=lambda: ["broker b", "broker a"]).run()
     begun, sending, done = guard.notes
     assert begun == {"stage": Stage.FLIPPING, "partitions": 2, "asked": ()}
@@ -151,7 +151,7 @@ def test_what_was_asked_of_brokers_is_noted_before(stack: Stack, admin: PulsarAd
     assert done["registered"] in (("queue", "stream"), ("stream", "queue"))
 
 
-class _Growing(FreeTopic):
+class _Growing(UnclaimedTopic):
     """Somebody adds a partition right before segments are made for those that there were."""
 
     def __init__(self, admin: PulsarAdmin, name: TopicName) -> None:

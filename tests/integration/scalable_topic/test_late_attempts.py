@@ -55,7 +55,7 @@ def test_a_late_guard_holds_nothing(
     for late in _frozen(steps, hold_release.guard, monkeypatch):
         assert steps.run(hold_release.undo).why == ""
         assert changes(before, look(name)) == []
-        assert isinstance(late.go_on(), Superseded)
+        assert isinstance(late.resume(), Superseded)
         assert changes(before, look(name)) == []
     assert steps.run(hold_release.undo).why == ""
 
@@ -88,12 +88,12 @@ def test_late_flips_and_completions_change_nothing(
     assert answer.flipped
     assert answer.flipped.faults == ()
     scalable = look(name)
-    assert isinstance(first.go_on(), StoreError)
+    assert isinstance(first.resume(), StoreError)
     assert changes(scalable, look(name)) == []
     for late in _frozen(steps, flip.flip, monkeypatch):
         assert steps.run(flip.flip).flipped
         scalable = look(name)
-        assert isinstance(late.go_on(), Superseded)
+        assert isinstance(late.resume(), Superseded)
         assert changes(scalable, look(name)) == []
     late = FrozenStep(steps, hold_release.complete, 1, monkeypatch)
     assert late.freezes()
@@ -101,7 +101,7 @@ def test_late_flips_and_completions_change_nothing(
     ended = look(name)
     assert (ended.policies, ended.reported) == (before.policies, before.reported)
     assert ended.topics[str(name)].record is RecordState.GOOD
-    late.go_on()
+    late.resume()
     assert changes(ended, look(name)) == []
 
 

@@ -24,7 +24,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.existing_topics import OWN_POLICIES, TopicsSnapshot, changes, read_snapshot
-from tests.support.scalable_topic.steps import FrozenStep, TopicSteps, refused
+from tests.support.scalable_topic.steps import FrozenStep, TopicSteps, flip_refused
 from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
 from tests.support.stacks import MakeStack
 
@@ -103,7 +103,7 @@ def test_whatever_a_lost_run_was_about_to_ask_never_arrives(
             after = look(name)
             ends.add(after.topics[str(name)].record)
             if frozen:
-                assert isinstance(late.go_on(), StoreError)
+                assert isinstance(late.resume(), StoreError)
         assert changes(after, look(name)) == []
         assert (after.policies, after.reported) == (before.policies, before.reported)
         if after.topics[str(name)].record is RecordState.ABSENT:
@@ -129,7 +129,7 @@ def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
         steps.run(hold_release.guard)
         with monkeypatch.context() as mine, closing(quiet_client(stack.broker_url)) as client:
             consumer = client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared)
-            late = FrozenStep(steps, refused, at, mine)
+            late = FrozenStep(steps, flip_refused, at, mine)
             frozen = late.freezes()
             consumer.close()
             if not frozen:
@@ -139,7 +139,7 @@ def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
             answer = steps.run(flip.flip)
             assert answer.flipped
             scalable = look(name)
-            assert isinstance(late.go_on(), StoreError)
+            assert isinstance(late.resume(), StoreError)
         assert changes(scalable, look(name)) == []
         _is_whole(store, name)
         steps.run(hold_release.complete)
@@ -166,7 +166,7 @@ def test_a_late_cleanup_deletes_nothing_that_another_attempt_has_kept(
     kept = look(name)
     # Other attempts need longer; here the end has come at once.
     threading.Event().wait(IDLE_SECONDS + 1)
-    assert isinstance(late.go_on(), StoreError)
+    assert isinstance(late.resume(), StoreError)
     assert changes(kept, look(name)) == []
     assert len(kept.topics[str(name)].regular) == len(PARTS)
 

@@ -104,7 +104,7 @@ def test_a_late_removal(
     assert following.run(flip.flip).flipped
     following.run(hold_release.complete)
     before, recorded = read_scalable(store, name), recorded_subscriptions(store, name)
-    assert isinstance(late.go_on(), StoreError)
+    assert isinstance(late.resume(), StoreError)
     assert read_scalable(store, name) == before
     assert recorded_subscriptions(store, name) == recorded
     assert len(drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared)) == MESSAGES

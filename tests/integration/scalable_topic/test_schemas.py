@@ -23,7 +23,7 @@ from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import Language, ProducerPlan
 from pulsar_devstack.traffic.pulsar_client import quiet_client
-from tests.support.scalable_topic.steps import TopicSteps, refused
+from tests.support.scalable_topic.steps import TopicSteps, flip_refused
 from tests.support.scalable_topic.topics import (
     MESSAGES,
     QUEUE,
@@ -98,7 +98,7 @@ def test_a_topic_that_stays_regular_keeps_its_schema(stack: Stack, admin: Pulsar
     steps.run(hold_release.guard)
     with closing(quiet_client(stack.broker_url)) as client:
         consumer = client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared)
-        steps.run(refused)
+        steps.run(flip_refused)
         consumer.close()
     assert read_scalable(store, name).state is RecordState.ABSENT
     assert admin.schemas.versions(name) == before

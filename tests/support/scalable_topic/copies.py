@@ -1,4 +1,4 @@
-"""Copies of scalable topics, without a workflow around them; what is sent to such topics, and read of the copies."""
+"""Copies of scalable topics without a workflow, and functions that send to such topics and read the copies."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Sent(NamedTuple):
 
     @classmethod
     def make(cls, number: int) -> Sent:
-        """Return one of these messages; each eleventh has no key."""
+        """Return the message with a number; each eleventh has no key."""
         key = "" if number % 11 == 0 else f"key {number % KEYS}"
         properties = {"number": str(number), "of": "app"}
         return cls(number, key, b"message %d" % number + _PADDING, properties, 1_000 + number)
@@ -97,7 +97,7 @@ class Copier:
         return Attempt("scalable-operation/copies", "run-1", 1, next(_EPOCHS), 1)
 
     def task(self, context: ActivityContext | None = None) -> OperationTask:
-        """Return what the activity of the next attempt gets; the run holds the claim."""
+        """Return the task of the next attempt; the run holds the claim."""
         attempt = self.attempt()
         task = OperationTask(self.runtime, execution_of(self._input, attempt), attempt, context or ActivityContext())
         with task.cluster.store() as store:
@@ -109,8 +109,8 @@ class Copier:
         with self.task() as task:
             return copy_out(task, source, target, **options)
 
-    def copy_at_last(self, source: TopicName, target: TopicName, **options: Any) -> CopiedOut:
-        """Copy, in as many attempts as it takes while brokers move topics, as Temporal does."""
+    def copy_with_retries(self, source: TopicName, target: TopicName, **options: Any) -> CopiedOut:
+        """Copy, and retry like Temporal while brokers move topics."""
 
         def attempt() -> CopiedOut | None:
             try:
@@ -126,7 +126,7 @@ class Copier:
             finish_copy(task, target)
 
     def release(self) -> None:
-        """Give up the claim."""
+        """Release the claim."""
         with self.task() as task, task.cluster.store() as store:
             ClaimKeeper(store, Claim, task.attempt).release()
 
@@ -149,11 +149,11 @@ class CopyThread(Thread):
         self._source, self._target, self._options = source, target, options
 
     def run(self) -> None:
-        """Copy."""
+        """Copy, and store the failure."""
         try:
             with self._task as task:
                 copy_out(task, self._source, self._target, **self._options)
-        except BaseException as failure:  # noqa: BLE001 - the test looks at it
+        except BaseException as failure:  # noqa: BLE001 - the test checks it
             self.failure = failure
 
 
@@ -161,13 +161,13 @@ def send_as_regular(stack: Stack, name: TopicName, numbers: Iterable[int], **opt
     """Send to a regular topic, by Python's client."""
     with closing(quiet_client(stack.broker_url)) as client:
         producer: Any = client.create_producer(str(name), block_if_queue_full=True, **options)
-        for one in map(Sent.make, numbers):
+        for message in map(Sent.make, numbers):
             producer.send_async(
-                one.data,
+                message.data,
                 _ignore,
-                partition_key=one.key or None,
-                properties=one.properties,
-                event_timestamp=one.event_ms,
+                partition_key=message.key or None,
+                properties=message.properties,
+                event_timestamp=message.event_ms,
             )
         producer.flush()
         producer.close()
@@ -177,8 +177,8 @@ def send_to_segments(stack: Stack, admin: PulsarAdmin, name: TopicName, numbers:
     """Send to a scalable topic, each message to the segment of its key."""
     layout = admin.scalable_topics.layout(name)
     producers: dict[str, RawProducer] = {}
-    for one in map(Sent.make, numbers):
-        segment = layout.route(one.key) if one.key else layout.active[one.number % len(layout.active)]
+    for message in map(Sent.make, numbers):
+        segment = layout.route(message.key) if message.key else layout.active[message.number % len(layout.active)]
         if segment.descriptor not in producers:
             producers[segment.descriptor] = RawProducer(
                 stack.broker_url,
@@ -186,9 +186,9 @@ def send_to_segments(stack: Stack, admin: PulsarAdmin, name: TopicName, numbers:
                 WireAccess(),
                 name="app",
                 notes={},
-                on_stored=lambda _place: None,
+                on_stored=lambda _position: None,
             )
-        producers[segment.descriptor].send(_message(one))
+        producers[segment.descriptor].send(_message(message))
     for producer in producers.values():
         producer.flush()
         producer.close()
@@ -198,40 +198,40 @@ def stored_in(stack: Stack, topic: StoredTopic) -> list[Message]:
     """Return all entries of a topic without partitions, of one partition, or of a segment."""
     with RawReader(stack.broker_url, topic, WireAccess(), notes={}) as reader:
         last = reader.last()
-        return [one for _, one in reader.entries(last)] if last else []
+        return [message for _, message in reader.entries(last)] if last else []
 
 
 def received(stack: Stack, topic: TopicName, subscription: str, count: int) -> list[Sent]:
-    """Return what a consumer gets of a whole topic, `count` messages and whatever comes right behind them."""
-    found: list[Sent] = []
+    """Return the messages that a consumer gets of a whole topic: `count` messages, and those that directly follow."""
+    messages: list[Sent] = []
     with closing(quiet_client(stack.broker_url)) as client:
         consumer: Any = client.subscribe(str(topic), subscription, pulsar.ConsumerType.Exclusive)
         while True:
             try:
-                one = consumer.receive(30_000 if len(found) < count else 1_000)
+                message = consumer.receive(30_000 if len(messages) < count else 1_000)
             except pulsar.Timeout:
                 break
-            consumer.acknowledge(one)
-            key = one.partition_key()
-            number = int(one.properties()["number"])
-            found.append(Sent(number, key, one.data(), one.properties(), one.event_timestamp()))
+            consumer.acknowledge(message)
+            key = message.partition_key()
+            number = int(message.properties()["number"])
+            messages.append(Sent(number, key, message.data(), message.properties(), message.event_timestamp()))
         consumer.close()
-    return found
+    return messages
 
 
-def require_all(found: list[Sent], numbers: Iterable[int]) -> None:
-    """Each message came once, as it was sent, and those of a key in the order in which they were sent."""
+def require_all(messages: list[Sent], numbers: Iterable[int]) -> None:
+    """Require that each message came once and unchanged, and messages of one key in order."""
     expected = [Sent.make(number) for number in numbers]
-    assert sorted(found) == expected
+    assert sorted(messages) == expected
     by_key: defaultdict[str, list[int]] = defaultdict(list)
-    for one in found:
-        by_key[one.key].append(one.number)
+    for message in messages:
+        by_key[message.key].append(message.number)
     by_key.pop("")
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
 def make_space(admin: PulsarAdmin) -> str:
-    """Return a namespace of which brokers delete nothing; also where an earlier module has made it."""
+    """Return a namespace in which brokers delete no messages; create it unless an earlier module has."""
     with suppress(AdminConflict):
         create_namespace(admin, SPACE)
     admin.namespaces.set_retention(SPACE, Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1))
@@ -240,7 +240,7 @@ def make_space(admin: PulsarAdmin) -> str:
 
 @contextmanager
 def open_copier(stack: Stack) -> Generator[Copier]:
-    """Copies, with a session of Spark."""
+    """Yield a copier with a Spark session."""
     copier = Copier(stack)
     copier.runtime.start()
     try:
@@ -256,7 +256,7 @@ def topic(name: str) -> TopicName:
 
 
 def native(stack: Stack, admin: PulsarAdmin, name: str, messages: int) -> TopicName:
-    """Return a scalable topic of one segment, which nobody changes, with messages."""
+    """Return a scalable topic with messages in one segment, without auto-scaling."""
     admin.scalable_topics.create(topic(name), 1)
     admin.scalable_topics.set_auto_scale_policy(topic(name), AutoScalePolicy(enabled=False))
     send_to_segments(stack, admin, topic(name), range(messages))
@@ -264,25 +264,25 @@ def native(stack: Stack, admin: PulsarAdmin, name: str, messages: int) -> TopicN
 
 
 def require_certificate(copied: CopiedOut, messages: int) -> None:
-    """All was copied, and the figures agree."""
+    """Require that all messages were copied, and that the figures agree."""
     assert copied.caught_up
     assert copied.messages == messages
-    assert sum(one.messages for one in copied.certificate) == messages
-    assert sum(one.size for one in copied.certificate) == copied.size
+    assert sum(segment.messages for segment in copied.certificate) == messages
+    assert sum(segment.size for segment in copied.certificate) == copied.size
 
 
 def _ignore(_result: object, _message_id: object) -> None:
-    """The flush waits for all."""
+    """Ignore the result of a send: the flush waits for all."""
 
 
-def _message(one: Sent) -> Message:
+def _message(message: Sent) -> Message:
     metadata = MessageMetadata(
         producer_name="app",
-        sequence_id=one.number,
-        publish_time=2_000 + one.number,
-        event_time=one.event_ms,
-        properties=[KeyValue(key=key, value=value) for key, value in one.properties.items()],
+        sequence_id=message.number,
+        publish_time=2_000 + message.number,
+        event_time=message.event_ms,
+        properties=[KeyValue(key=key, value=value) for key, value in message.properties.items()],
     )
-    if one.key:
-        metadata.partition_key = one.key
-    return framed(metadata, one.data)
+    if message.key:
+        metadata.partition_key = message.key
+    return framed(metadata, message.data)

@@ -1,4 +1,4 @@
-"""The flip of one topic by itself, without Temporal, claims and policies."""
+"""The flip of one topic, without Temporal, claims and policies."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 
 
-class FreeTopic:
-    """A guard of a topic of which nobody else is in charge.
+class UnclaimedTopic:
+    """A guard of a topic that no other attempt has claimed.
 
     Attributes:
-        notes: what was noted.
+        notes: the recorded fields.
     """
 
     def __init__(self) -> None:
         self.notes: list[dict[str, object]] = []
 
     def require(self) -> None:
-        """Nobody else is."""
+        """Accept: no other attempt is in charge."""
 
     def check(self) -> Check:
-        """Return what holds in every cluster."""
+        """Return a check that succeeds in every cluster."""
         self.require()
         return Check("/admin", -1)
 
     def note(self, **fields: object) -> None:
-        """Keep it."""
+        """Store the fields."""
         self.require()
         self.notes.append(fields)
 
 
 def flip_of(
-    admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, guard: FreeTopic | None = None
+    admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, guard: UnclaimedTopic | None = None
 ) -> TopicConversion:
     """Return the flip of a topic."""
     reader = TopicReader(admin, lambda: None)
@@ -56,4 +56,4 @@ def flip_of(
         fence()
         change(admin)
 
-    return TopicConversion(admin, store, read, guard or FreeTopic(), change)
+    return TopicConversion(admin, store, read, guard or UnclaimedTopic(), change)

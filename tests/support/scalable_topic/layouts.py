@@ -1,4 +1,4 @@
-"""Layouts as they come to be, and the broker's own code that does the same (`java/SegmentLayouts.java`)."""
+"""Random layouts, and the broker's own code that computes them (`java/SegmentLayouts.java`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Step(NamedTuple):
     """A change of a layout.
 
     Attributes:
-        what: is done.
+        what: kind of the change.
         ids: of the segments.
         now_ms: milliseconds since 1970.
         buckets: rebucket: entry buckets of the new segment.
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 def random_steps(layout: SegmentLayout, chooser: random.Random, count: int) -> Iterator[tuple[Step, SegmentLayout]]:
-    """Changes that are possible, each with the layout after it."""
+    """Yield random valid changes, each with the layout after it."""
     for now in range(1000, 1000 + count):
         step = chooser.choice(_possible(layout, now, chooser.randint(1, 9)))
         layout = step.after(layout)
@@ -50,12 +50,12 @@ def random_steps(layout: SegmentLayout, chooser: random.Random, count: int) -> I
 
 def _possible(layout: SegmentLayout, now: int, buckets: int) -> list[Step]:
     active = layout.active
-    pairs = pairwise(one.segment_id for one in active)
+    pairs = pairwise(segment.segment_id for segment in active)
     return [
-        *(Step("split", (one.segment_id,), now) for one in active if one.hash_range.size > 1),
+        *(Step("split", (segment.segment_id,), now) for segment in active if segment.hash_range.size > 1),
         # Neighbours are merged in either order.
         *(Step("merge", ids, now) for pair in pairs for ids in (pair, pair[::-1])),
-        *(Step("rebucket", (one.segment_id,), now, buckets) for one in active if one.buckets != buckets),
+        *(Step("rebucket", (segment.segment_id,), now, buckets) for segment in active if segment.buckets != buckets),
         *(Step("prune", (segment.segment_id,), now) for segment in layout.segments.values() if segment.sealed),
     ]
 
@@ -65,22 +65,22 @@ class JavaLayouts(JavaTool):
 
     Args:
         tools: Java and the jars.
-        folder: where its log goes.
+        folder: for its log.
     """
 
     def __init__(self, tools: Toolchain, folder: Path) -> None:
         super().__init__(Path(__file__).parent / "java" / "SegmentLayouts.java", tools, folder)
 
     def change(self, value: bytes, steps: Sequence[Step]) -> list[bytes]:
-        """Return what brokers store after each of the changes.
+        """Return the record that brokers store after each change.
 
         Args:
-            value: stored before.
-            steps: in their order.
+            value: the record before the changes.
+            steps: the changes, in order.
         """
         changed = self.ask("change", value=value.decode(), steps=[step._asdict() for step in steps])
-        return [one.encode() for one in changed]
+        return [layout.encode() for layout in changed]
 
     def hashes(self, keys: Sequence[str]) -> list[int]:
-        """Return what Pulsar's client computes of the keys of messages."""
+        """Return the hashes of message keys that Pulsar's client computes."""
         return list(self.ask("hash", keys=list(keys)))

@@ -1,4 +1,4 @@
-"""Operations on scalable topics by themselves, without a workflow around them."""
+"""Operations on scalable topics without a workflow."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.support.scalable_topic.steps import execution_of
 _EPOCHS = itertools.count(int(time.time() * 1000))
 
 
-class _Ended(Owners):
-    """All other runs have ended."""
+class _OthersEnded(Owners):
+    """Owners that report all other runs as ended."""
 
     def __init__(self, me: Attempt) -> None:
         self._me = me
@@ -35,14 +35,14 @@ class _Ended(Owners):
 
 
 class Operations:
-    """One run of an operation on some topics, whose steps a test takes.
+    """One run of an operation on topics; a test calls its steps.
 
     Args:
         stack: the cluster.
-        operation: which one.
+        operation: the operation.
         topics: names or patterns.
         run_id: of the run.
-        fields: more of the input.
+        fields: more fields of the input.
     """
 
     def __init__(
@@ -62,24 +62,24 @@ class Operations:
 
     @contextmanager
     def task(self) -> Generator[OperationTask]:
-        """What a step gets, as the next attempt."""
+        """Yield the task of the next attempt."""
         attempt = Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
         with OperationTask(self._runtime, execution_of(self.input, attempt), attempt, ActivityContext()) as task:
-            task.owners = _Ended(attempt)
+            task.owners = _OthersEnded(attempt)
             yield task
 
     def check(self) -> OperationCheck:
-        """PRECHECK."""
+        """Run PRECHECK."""
         with self.task() as task:
             return run.check(task)
 
     def operate(self) -> OperationOutcome:
-        """OPERATE alone; a run that ends here leaves what it holds."""
+        """Run OPERATE only; if the run ends after it, the cluster stays claimed."""
         with self.task() as task:
             return run.operate(task)
 
     def complete(self) -> tuple[str, ...]:
-        """COMPLETE; what it could not put back."""
+        """Run COMPLETE; return notes about what could not be restored."""
         with self.task() as task:
             return run.complete(task).notes
 
@@ -87,7 +87,7 @@ class Operations:
 def carried_out(
     stack: Stack, operation: Operation, *topics: str, run_id: str = "run-1", **fields: object
 ) -> OperationOutcome:
-    """Return a whole operation."""
+    """Run an operation with all its steps; return the outcome."""
     operations = Operations(stack, operation, *topics, run_id=run_id, **fields)
     outcome = operations.operate()
     assert operations.complete() == ()

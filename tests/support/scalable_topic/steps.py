@@ -1,4 +1,4 @@
-"""The steps of the migration of one topic by themselves, without a workflow around them; also such that freeze."""
+"""Steps of the migration of one topic without a workflow, and steps that freeze."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _LIMIT = 120.0
 
 
 def execution_of(input: InputT, attempt: Attempt) -> Execution[InputT]:
-    """Return the place of an attempt among all of its migration."""
+    """Return the execution of an attempt."""
     started = datetime.fromtimestamp(attempt.started_ms / 1000, UTC)
     return Execution(input=input, run_id=attempt.run_id, started=started, epoch=attempt.epoch)
 
 
-class _Known(Owners):
-    """Which runs continue, as a test says."""
+class _RunningRuns(Owners):
+    """Owners that report the runs that a test names as running."""
 
     def __init__(self, running: set[str]) -> None:
         self._running = running
@@ -51,16 +51,16 @@ class _Known(Owners):
 
 
 class TopicSteps:
-    """One run of the migration of a topic, whose steps a test takes.
+    """One run of the migration of a topic; a test calls its steps.
 
     Args:
         stack: the cluster.
-        topic: the regular one.
+        topic: the regular topic.
         run_id: of the run.
-        fields: more of the input.
+        fields: more fields of the input.
 
     Attributes:
-        running: ids of the runs that continue.
+        running: ids of the running runs.
     """
 
     def __init__(self, stack: Stack, topic: TopicName, run_id: str = "run-1", **fields: object) -> None:
@@ -82,27 +82,27 @@ class TopicSteps:
 
     @contextmanager
     def task(self, attempt: Attempt | None = None) -> Generator[TopicTask]:
-        """What a step gets."""
+        """Yield the task of a step."""
         attempt = attempt or self.attempt()
         execution = execution_of(self.input, attempt)
         with TopicTask(self._runtime, execution, attempt, ActivityContext()) as task:
-            task.owners = _Known(self.running)
+            task.owners = _RunningRuns(self.running)
             yield task
 
     def run(self, step: Callable[[TopicTask], ResultT], attempt: Attempt | None = None) -> ResultT:
-        """Take a step."""
+        """Run a step."""
         with self.task(attempt) as task:
             return step(task)
 
 
 class FrozenStep:
-    """A step of an attempt that freezes right behind one of its looks at the fence, and continues when it is told to.
+    """A step that freezes right after one of its checks of the fence, and continues on request.
 
     Args:
         steps: of the run.
-        step: which one.
-        at: behind which look, from 1.
-        patch: ends with the test.
+        step: the step.
+        at: number of the check after which it freezes, from 1.
+        patch: undone at the end of the test.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class FrozenStep:
     ) -> None:
         self._attempt = steps.attempt()
         self._at = at
-        self._looks = 0
+        self._checks = 0
         self._frozen, self._thawed = threading.Event(), threading.Event()
         self._counting = threading.Lock()
         self._watch(patch)
@@ -118,10 +118,10 @@ class FrozenStep:
         self._ended: Future[object] = self._pool.submit(steps.run, step, self._attempt)
 
     def freezes(self) -> bool:
-        """Wait until it is frozen; False where it has ended without so many looks.
+        """Wait until the step is frozen; return false if it ended with fewer checks.
 
         Raises:
-            AssertionError: neither came in time.
+            AssertionError: it neither froze nor ended in time.
         """
         deadline = time.monotonic() + _LIMIT
         while not self._frozen.wait(0.05):
@@ -131,8 +131,8 @@ class FrozenStep:
             assert time.monotonic() < deadline, "it neither froze nor ended"
         return True
 
-    def go_on(self) -> BaseException | None:
-        """Let it continue to its end; how it failed."""
+    def resume(self) -> BaseException | None:
+        """Resume the step, and wait for its end; return its error."""
         self._thawed.set()
         error = self._ended.exception(_LIMIT)
         self._pool.shutdown()
@@ -144,29 +144,29 @@ class FrozenStep:
         def require_and_freeze(guard: RecordGuard[Any]) -> Claim:
             claim = require(guard)
             if claim.holder == self._attempt:
-                self._look()
+                self._count_check()
             return claim
 
         def check_and_freeze(guard: RecordGuard[Any]) -> Check:
-            mine, part = require(guard).holder == self._attempt, check(guard)
-            if mine:
-                self._look()
-            return part
+            is_own, result = require(guard).holder == self._attempt, check(guard)
+            if is_own:
+                self._count_check()
+            return result
 
         patch.setattr(RecordGuard, "require", require_and_freeze)
         patch.setattr(RecordGuard, "check", check_and_freeze)
 
-    def _look(self) -> None:
+    def _count_check(self) -> None:
         with self._counting:
-            self._looks += 1
-            mine = self._looks == self._at
-        if mine:
+            self._checks += 1
+            freezes = self._checks == self._at
+        if freezes:
             self._frozen.set()
             self._thawed.wait(_LIMIT)
 
 
-def refused(task: TopicTask) -> None:
-    """FLIP of an attempt that saw no client, and whose broker sees one."""
+def flip_refused(task: TopicTask) -> None:
+    """Run a FLIP that sees no client, and whose broker refuses because of one."""
     with task.cluster.store() as store:
         guard = task.topic_guard(store, task.name)
         record = guard.take()

@@ -25,19 +25,19 @@ from tests.support.waiting import wait_for
 pulsar: Any = importlib.import_module("pulsar")
 
 MESSAGES = 20
-"""Messages of a topic, none of which was consumed."""
+"""Number of messages of a topic, none of which is consumed."""
 
 QUEUE, STREAM = "queue", "stream"
-"""Its subscriptions, whose kinds these are."""
+"""Its subscriptions, named after their kinds."""
 
-_SETTLE_LIMIT = 60.0
+_TIMEOUT = 60.0
 # Brokers let a failover consumer wait for a second before its first message.
 _SILENCE_MS = 5_000
 _ACKNOWLEDGED = 2.0
 
 
 def fill(stack: Stack, admin: PulsarAdmin, name: TopicName, partitions: int) -> None:
-    """A topic with a backlog of both subscriptions, and without clients."""
+    """Create a topic with a backlog of both subscriptions, and without clients."""
     if partitions:
         admin.topics.create_partitioned(name, partitions)
     else:
@@ -52,9 +52,9 @@ def fill(stack: Stack, admin: PulsarAdmin, name: TopicName, partitions: int) -> 
 
 
 def make_scalable(stack: Stack, admin: PulsarAdmin, name: TopicName) -> None:
-    """Have a broker make a topic scalable, as Pulsar's own tool does.
+    """Ask a broker to make a topic scalable, as Pulsar's own tool does.
 
-    A broker refuses it where a report of load makes an empty record during the request (5.0.1); it is asked again then.
+    A broker refuses if a load report creates an empty record during the request (5.0.1); then it is asked again.
     """
     for _ in range(3):
         try:
@@ -72,7 +72,7 @@ def make_scalable(stack: Stack, admin: PulsarAdmin, name: TopicName) -> None:
 def make_topic(
     stack: Stack, admin: PulsarAdmin, namespace: str, partitions: int = 0, *, drained: bool = True
 ) -> TopicName:
-    """A filled topic in a namespace that has policies of its own; it can become scalable once the stream is drained."""
+    """Create a topic with messages, in a namespace with policies; it can become scalable once the stream is drained."""
     create_namespace(admin, namespace, **OWN_POLICIES)
     name = TopicName.parse(f"persistent://{namespace}/topic")
     fill(stack, admin, name, partitions)
@@ -82,35 +82,35 @@ def make_topic(
 
 
 def consume(consumer: Any, count: int) -> list[bytes]:
-    """Receive and acknowledge messages; what they hold."""
-    found: list[bytes] = []
+    """Receive and acknowledge messages; return their payloads."""
+    payloads: list[bytes] = []
     for _ in range(count):
         message = consumer.receive(30_000)
         consumer.acknowledge(message)
-        found.append(message.data())
-    return found
+        payloads.append(message.data())
+    return payloads
 
 
 def drain(stack: Stack, admin: PulsarAdmin, name: TopicName, subscription: str, kind: Any) -> list[bytes]:
-    """Consume what a subscription has left in a regular topic; what it was.
+    """Consume the backlog of a subscription of a regular topic; return the payloads.
 
-    Acknowledgements that are on their way when the consumer of a terminated topic closes, or when a partition of it
-    ends, get lost (the C++ library, 3.13; 3 of 20 times); so another consumer looks for what is left.
+    Acknowledgements in flight get lost when the consumer of a terminated topic or partition closes (the C++ library,
+    3.13; 3 of 20 times). So another consumer receives the remaining messages.
     """
-    parts = [name.of_partition(number) for number in range(admin.topics.partitions(name))] or [name]
-    found: dict[str, bytes] = {}
+    partitions = [name.of_partition(number) for number in range(admin.topics.partitions(name))] or [name]
+    payloads: dict[str, bytes] = {}
 
-    def left() -> int:
-        return sum(admin.topics.stats(part).subscriptions[subscription].msg_backlog for part in parts)
+    def backlog() -> int:
+        return sum(admin.topics.stats(partition).subscriptions[subscription].msg_backlog for partition in partitions)
 
     def drained() -> bool:
         consumer = client.subscribe(str(name), subscription, kind)
         try:
-            for _ in range(left()):
+            for _ in range(backlog()):
                 message = consumer.receive(_SILENCE_MS)
-                found[str(message.message_id())] = message.data()
+                payloads[str(message.message_id())] = message.data()
                 consumer.acknowledge(message)
-            wait_for("acknowledgements", lambda: not left(), _ACKNOWLEDGED)
+            wait_for("acknowledgements", lambda: not backlog(), _ACKNOWLEDGED)
         except (pulsar.Timeout, AssertionError):
             return False
         finally:
@@ -118,12 +118,12 @@ def drain(stack: Stack, admin: PulsarAdmin, name: TopicName, subscription: str, 
         return True
 
     with closing(quiet_client(stack.broker_url)) as client:
-        wait_for(f"{subscription} to have nothing left", drained, _SETTLE_LIMIT)
-    return list(found.values())
+        wait_for(f"{subscription} to have nothing left", drained, _TIMEOUT)
+    return list(payloads.values())
 
 
 def drain_all(stack: Stack, admin: PulsarAdmin, name: TopicName) -> None:
-    """Consume what both subscriptions of a filled topic have left."""
+    """Consume the backlogs of both subscriptions of a topic."""
     for subscription, kind in ((QUEUE, pulsar.ConsumerType.Shared), (STREAM, pulsar.ConsumerType.Failover)):
         drain(stack, admin, name, subscription, kind)
 
@@ -134,12 +134,12 @@ def stream_plan(name: TopicName) -> ConsumerPlan:
 
 
 def regular_parents_of(admin: PulsarAdmin, name: TopicName) -> list[SegmentInfo]:
-    """Return segments of a scalable topic whose messages are in a regular one, as brokers tell them."""
+    """Return the segments of a scalable topic whose messages are in a regular one, as brokers report them."""
     return _regular_parents(admin.scalable_topics.layout(name))
 
 
 def forget_parents(store: CasStore, name: TopicName) -> None:
-    """Have the layout name no regular topic any more, as brokers do when all of it is consumed."""
+    """Remove the regular parents from a layout, as brokers do when they are consumed."""
     record = read_scalable(store, name)
     assert record.layout
     layout = record.layout
@@ -149,10 +149,10 @@ def forget_parents(store: CasStore, name: TopicName) -> None:
 
 
 def delete_scalable(admin: PulsarAdmin, name: TopicName) -> None:
-    """Delete a scalable topic, as often as it takes.
+    """Delete a scalable topic, and retry until it is gone.
 
-    Brokers report the load of its segments beneath its node. A report that comes during the deletion makes them refuse
-    the rest of it; one that comes behind it makes the node again, and empty (both seen).
+    Brokers write load reports of its segments below its node. A report during the deletion makes them refuse the rest
+    of it; a report after the deletion creates the node again, without a value (both observed).
     """
 
     def is_deleted() -> bool:
@@ -165,7 +165,7 @@ def delete_scalable(admin: PulsarAdmin, name: TopicName) -> None:
             return "NotEmptyException" not in str(error)
         return False
 
-    wait_for(f"{name} to be deleted", is_deleted, _SETTLE_LIMIT)
+    wait_for(f"{name} to be deleted", is_deleted, _TIMEOUT)
 
 
 def _regular_parents(layout: SegmentLayout) -> list[SegmentInfo]:

@@ -1,4 +1,4 @@
-"""Auto-scale policies: what brokers know and we do not survives whatever is set."""
+"""Auto-scale policies: fields that only brokers know survive every change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STORED = {
 
 
 def test_fields_survive() -> None:
-    """Fields that we do not name are compared, and written back as they are; null says the same as nothing."""
+    """Unknown fields are compared and written back; null equals a missing field."""
     policy = AutoScalePolicy.model_validate(_STORED)
     body = {name: value for name, value in _STORED.items() if value is not None}
     assert policy.body() == body
@@ -37,7 +37,7 @@ def test_fields_survive() -> None:
 
 
 def test_what_operators_can_write_is_set_as_a_whole() -> None:
-    """What an input leaves out is unset; fields that it cannot name stay."""
+    """Fields that the input omits are unset; fields that it cannot express stay."""
     now = AutoScalePolicy.model_validate(_STORED)
     wanted = AutoScale(min_segments=4, merge_bytes_rate_out_threshold=10, split_vs_rebucket_min_msg_rate_in_threshold=1)
     fields = {"minSegments": 4, "mergeBytesRateOutThreshold": 10, "splitVsRebucketMinMsgRateInThreshold": 1.0}
@@ -46,7 +46,7 @@ def test_what_operators_can_write_is_set_as_a_whole() -> None:
 
 
 class _Brokers:
-    """Take policies of a topic, unless they refuse them or the topic is gone."""
+    """Brokers that store the policy of a topic, unless they refuse it or the topic is gone."""
 
     def __init__(self, *refused: AutoScalePolicy, gone: bool = False) -> None:
         self.policy: AutoScalePolicy | None = None
@@ -54,23 +54,23 @@ class _Brokers:
 
     @property
     def scalable_topics(self) -> Self:
-        """Their part for scalable topics."""
+        """The admin interface for scalable topics."""
         return self
 
     def auto_scale_policy(self, topic: TopicName) -> AutoScalePolicy | None:
-        """Return what is set."""
+        """Return the policy."""
         if self._gone:
             raise AdminNotFound("not found", method="GET", url=str(topic), status=404)
         return self.policy
 
     def set_auto_scale_policy(self, topic: TopicName, policy: AutoScalePolicy) -> None:
-        """Set it."""
+        """Set the policy."""
         if policy in self._refused:
             raise AdminPreconditionFailed("max < min", method="POST", url=str(topic), status=412)
         self.policy = policy
 
     def set(self, wanted: AutoScale) -> str:
-        """Have the migration set a policy."""
+        """Set a policy as the migration does; return its note."""
 
         def change(*, change: Callable[[_Brokers], object], **_: object) -> None:
             change(self)
@@ -84,7 +84,7 @@ _STILL = AutoScalePolicy(enabled=False)
 
 
 @pytest.mark.parametrize(
-    ("brokers", "told", "policy"),
+    ("brokers", "expected", "policy"),
     [
         (_Brokers(), "", _WANTED),
         (_Brokers(_WANTED), 'max < min; it has {"enabled": false} instead', _STILL),
@@ -93,10 +93,10 @@ _STILL = AutoScalePolicy(enabled=False)
     ],
 )
 def test_a_policy_that_cannot_be_set_holds_nothing_up(
-    brokers: _Brokers, told: str, policy: AutoScalePolicy | None
+    brokers: _Brokers, expected: str, policy: AutoScalePolicy | None
 ) -> None:
-    """Where brokers refuse it they leave segments as they are, a topic that is gone needs none, and both are told."""
-    found = brokers.set(AutoScale(min_segments=65))
-    assert told in found
-    assert bool(told) == bool(found)
+    """A refused policy disables auto-scaling, a deleted topic needs none, and a note reports both."""
+    note = brokers.set(AutoScale(min_segments=65))
+    assert expected in note
+    assert bool(expected) == bool(note)
     assert brokers.policy == policy

@@ -1,4 +1,4 @@
-"""Which clients of a regular topic follow when it becomes scalable."""
+"""Clients of a regular topic that can follow it, and those that cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEW = _OLD.model_copy(update={"metadata": {"__pulsar.v5.managed": "true"}})
 
 
 def test_clients_of_all_partitions_count() -> None:
-    """Each connection to each partition counts, and each client is named once; V5 clients stand apart."""
+    """Each connection to each partition counts, each client is named once, and V5 clients are counted separately."""
     reads = {
         "s": SubscriptionStats(consumers=(_OLD, _NEW)),
         "reader-1": SubscriptionStats.model_validate({"isDurable": False, "consumers": [_OLD]}),
@@ -23,9 +23,9 @@ def test_clients_of_all_partitions_count() -> None:
         TopicPartition(_TOPIC.of_partition(1), TopicStats(publishers=(_OLD,))),
         TopicPartition(_TOPIC.of_partition(2), None, "it cannot be loaded"),
     )
-    found = census(TopicInventory(_TOPIC, partitions=3, parts=parts))
-    assert (found.legacy, found.managed) == (4, 2)
-    assert found.named == (
+    clients = census(TopicInventory(_TOPIC, partitions=3, parts=parts))
+    assert (clients.legacy, clients.managed) == (4, 2)
+    assert clients.named == (
         f"producer p at 10.0.0.1:4711 (Pulsar-CPP-v3.13.0) on {_TOPIC}-partition-0 and 1 more partitions",
         f"consumer c of s at 10.0.0.1:4711 (Pulsar-CPP-v3.13.0) on {_TOPIC}-partition-0",
         f"reader c of reader-1 at 10.0.0.1:4711 (Pulsar-CPP-v3.13.0) on {_TOPIC}-partition-0",
@@ -33,7 +33,7 @@ def test_clients_of_all_partitions_count() -> None:
 
 
 def test_clients_without_a_name_or_version() -> None:
-    """What a broker does not know is said so."""
+    """A missing name or version is reported as unknown."""
     stats = TopicStats(publishers=(Client(),))
-    found = census(TopicInventory(_TOPIC, parts=(TopicPartition(_TOPIC, stats),)))
-    assert found.named == (f"producer  at unknown address (unknown version) on {_TOPIC}",)
+    clients = census(TopicInventory(_TOPIC, parts=(TopicPartition(_TOPIC, stats),)))
+    assert clients.named == (f"producer  at unknown address (unknown version) on {_TOPIC}",)

@@ -1,4 +1,4 @@
-"""What migrations to scalable topics note in the metadata store: where it is, whose it is, and what survives."""
+"""Records of migrations to scalable topics in the metadata store: their paths, owners and fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _claim(workflow_id: str) -> Claim:
 
 @given(names)
 def test_each_topic_has_a_record_of_its_own(topic: str) -> None:
-    """Whatever a topic is called, its record is one node, whose name says which topic it is."""
+    """The record of any topic is one node, whose name is the name of the topic."""
     path = topic_record(f"t/n/{topic}")
     assert path.startswith(f"{TOPICS}/")
     last = path.removeprefix(f"{TOPICS}/")
@@ -31,8 +31,8 @@ def test_each_topic_has_a_record_of_its_own(topic: str) -> None:
     assert unquote(last) == f"t/n/{topic}"
 
 
-def test_records_are_beside_the_claim() -> None:
-    """Nothing of ours is beneath the claim: it must be removed alone."""
+def test_records_are_not_below_the_claim() -> None:
+    """No record is below the claim, which is deleted without children."""
     assert topic_record("t/n/a/b") == "/pulsar/migration-coordinator/pulsar-migrate-topics/t%2Fn%2Fa%2Fb"
     assert not TOPICS.startswith(f"{CLAIM}/")
 
@@ -49,19 +49,19 @@ def test_records_are_beside_the_claim() -> None:
     ],
 )
 def test_whose_a_claim_is(workflow_id: str, ours: bool) -> None:
-    """Migrations and operations of topics clean up behind each other, and behind nobody else."""
+    """Only records of migrations and operations on topics are cleaned up by each other."""
     assert is_ours(_claim(workflow_id)) is ours
 
 
 def test_how_far_a_topic_is() -> None:
-    """From the moment in which a broker may have been asked, a topic is no longer simply given up."""
+    """Once a broker may have got a request, a topic is not just released."""
     stages = {stage: TopicClaim(workflow_id="w", run_id="r", stage=stage).begun for stage in Stage}
     assert [stage for stage, begun in stages.items() if not begun] == [Stage.CLAIMED]
     assert not TopicClaim.model_validate_json(_claim("w").encode()).begun
 
 
 def test_what_was_before_survives() -> None:
-    """A setting that was not there before is told from one that was not changed, also by versions that know more."""
+    """A setting that was missing before differs from an unchanged one, also in records of newer versions."""
     held = GuardedNamespace(workflow_id="w", run_id="r", retention=Changed(before=None, ours={"size": -1}))
     stored = json.loads(held.encode()) | {"later": [1, 2]}
     read = GuardedNamespace.model_validate(stored)

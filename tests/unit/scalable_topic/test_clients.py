@@ -1,4 +1,4 @@
-"""What a regular topic still has that a scalable one cannot serve."""
+"""Obstacles in a regular topic that a scalable one could not serve."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _with(**stats: object) -> TopicInventory:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_open_transactions(force: bool) -> None:
-    """The flip waits for transactions to end, also with `force`: once the topic is ended none can be committed."""
+    """The flip waits for transactions to end, also with `force`: a terminated topic cannot commit them."""
     topic = _with(ongoingTxnCount=2)
     assert waits_for(topic, force=force) == f"open transactions: {_TOPIC} (2)"
     findings = Findings()
@@ -42,7 +42,7 @@ def test_producers_that_may_begin_a_transaction(ended: str) -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_producers_of_chunks(force: bool) -> None:
-    """A topic that got messages in chunks is not flipped under a producer, of which one may be cut in two."""
+    """A topic with chunked messages is not flipped while a producer is connected: a message could be cut in two."""
     assert waits_for(_with(msgChunkPublished=True, publishers=[_V5]), force=force) == (
         f"producers of messages in chunks, of which one would be cut in two: p on {_TOPIC}"
     )
@@ -50,7 +50,7 @@ def test_producers_of_chunks(force: bool) -> None:
 
 
 def test_clients_that_are_waited_for_without_force_alone() -> None:
-    """With `force` neither a client that cannot follow nor an ordered backlog is waited for."""
+    """With `force` the flip waits neither for legacy clients nor for an ordered backlog."""
     topic = _with(subscriptions={"stream": {"type": "Failover", "msgBacklog": 3}}, publishers=[Client()])
     assert "ordered subscriptions with a backlog: stream (3 messages)" in waits_for(topic)
     assert "1 connections of clients that cannot follow" in waits_for(topic)

@@ -1,4 +1,4 @@
-"""What PRECHECK asks of the settings of brokers."""
+"""Checks of broker settings and addresses in PRECHECK."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOOD = {"scalableTopicsEnabled": "true", "httpServerIdleTimeout": "30000"}
     ],
 )
 def test_settings_under_which_topics_are_left_as_they_are(settings: dict[str, str], codes: list[str]) -> None:
-    """A broker that does not serve scalable topics, and one that takes requests of workers that froze long ago."""
+    """Brokers without scalable topics, or with long idle connections, are blockers."""
     findings = Findings()
     check_broker(findings, "broker-1", settings)
     assert [blocker.code for blocker in findings.blockers] == codes
@@ -49,7 +49,7 @@ def test_settings_under_which_topics_are_left_as_they_are(settings: dict[str, st
     ],
 )
 def test_addresses_that_lead_to_no_broker(urls: list[str], blocked: bool) -> None:
-    """A proxy could send a request on when the migration is over; names of a broker's own address pass."""
+    """The address of a proxy is a blocker, since it could delay a request; addresses of brokers pass."""
     findings = Findings()
     check_addresses(findings, urls, ["http://127.0.0.1:8081", "http://broker-2.example.invalid:8080"])
     assert [blocker.code for blocker in findings.blockers] == (["ADMIN_ADDRESS"] if blocked else [])
@@ -72,7 +72,7 @@ class _Cluster:
         return SimpleNamespace(scalable_topics=SimpleNamespace(require_policy=require_policy))
 
     def task(self) -> Any:
-        """Return an attempt on it."""
+        """Return an attempt on the cluster."""
 
         def policies(namespace: str) -> Any:
             return SimpleNamespace(raw={"scalableTopicAutoScalePolicy": self._policies[namespace]})
@@ -91,7 +91,7 @@ _SILENT = AdminUnreachable("no answer", method="POST", url="http://a")
 
 
 def test_brokers_are_asked_once_for_namespaces_alike() -> None:
-    """A cluster of many namespaces takes as many requests as its brokers have different policies to decide on."""
+    """Each broker gets one request per distinct policy of the namespaces."""
     cluster = _Cluster({"a": None, "b": _REFUSED}, {"n/1": {}, "n/2": {"maxSegments": 3}, "n/3": {}})
     check_auto_scale(cluster.task(), AutoScale(), cluster.findings, ["n/1", "n/2", "n/3"])
     assert cluster.asked == [("a", "n/1"), ("a", "n/2"), ("b", "n/1"), ("b", "n/2")]
@@ -101,7 +101,7 @@ def test_brokers_are_asked_once_for_namespaces_alike() -> None:
 
 
 def test_a_broker_that_is_silent_stops_no_flip() -> None:
-    """A flip asks brokers until one answers, and no more of them."""
+    """A flip asks brokers until one answers."""
     cluster = _Cluster({"a": _SILENT, "b": _REFUSED, "c": _REFUSED}, {})
     check_auto_scale_again(cluster.task(), AutoScale(), cluster.findings, "n/1")
     assert cluster.asked == [("a", "n/1"), ("b", "n/1")]

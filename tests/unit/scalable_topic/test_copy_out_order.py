@@ -1,4 +1,4 @@
-"""No segment is copied before those from which it came, and what fails stops all."""
+"""Each segment is copied after its parents, and a failure stops the copy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.scalable_topic.layouts import random_steps
 
 
 def _nothing() -> None:
-    """Nothing to look for, or to stop."""
+    """Ignore the call."""
 
 
 @given(st.integers(1, 4), st.integers(0, 10_000))
 def test_parents_come_first(topics: int, seed: int) -> None:
-    """In any layout that brokers make: each segment begins when all before it have ended, and each runs once."""
+    """In any layout, each segment starts after its parents have ended, and runs once."""
     layout = SegmentLayout.migrated([f"persistent://a/b/c-partition-{number}" for number in range(topics)], 0)
     *_, (_, layout) = random_steps(layout, random.Random(seed), 8)
     parents = parents_of(layout)
@@ -41,26 +41,26 @@ def test_parents_come_first(topics: int, seed: int) -> None:
 
 @given(st.integers(0, 10_000))
 def test_descendants_are_those_that_have_it_as_an_ancestor(seed: int) -> None:
-    """Over any number of changes, and as the layout itself says."""
+    """Descendants agree with the ancestors of the layout after any number of changes."""
     *_, (_, layout) = random_steps(SegmentLayout.initial(3, 0), random.Random(seed), 10)
-    found = descendants_of(parents_of(layout))
+    descendants = descendants_of(parents_of(layout))
     for number in layout.segments:
         mine = {
             other
             for other in layout.segments
             if number in {ancestor.segment_id for ancestor in layout.ancestors(other)}
         }
-        assert found[number] == mine
+        assert descendants[number] == mine
 
 
 def test_items_run_side_by_side() -> None:
-    """Two that wait for nobody run at once."""
+    """Two items without dependencies run concurrently."""
     meeting = threading.Barrier(2, timeout=10)
     run_chains({1: (), 2: ()}, lambda _: (meeting.wait(), None)[1], width=2, check=_nothing, give_up=_nothing)
 
 
 def test_a_failure_stops_the_rest() -> None:
-    """Whoever waits for the failed one never begins, who runs is told to stop, and the failure is raised."""
+    """Dependants of a failed item never start, running items are stopped, and the failure is raised."""
     stopped = threading.Event()
     begun: list[str] = []
 
@@ -75,8 +75,8 @@ def test_a_failure_stops_the_rest() -> None:
     assert sorted(begun) == ["fails", "long"]
 
 
-def test_who_waits_is_asked_whether_to_go_on() -> None:
-    """What the check raises ends all, as a cancelled activity does."""
+def test_an_error_of_the_check_stops_all() -> None:
+    """An error of the check stops all items, like a cancelled activity."""
     stopped = threading.Event()
     begun = time.monotonic()
 

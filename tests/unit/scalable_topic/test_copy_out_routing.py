@@ -1,4 +1,4 @@
-"""Where copied messages go, what of them is kept, and what the proof of a copy notices."""
+"""Partitions of copied messages, the preserved fields, and the differences that the proof of a copy detects."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def _plain(key: str | None = "k", payload: bytes = b"body", **fields: object) ->
 def _batch(bodies: list[tuple[str | None, bytes]], compression: Compression = Compression.NONE) -> Message:
     packed = b""
     for number, (key, payload) in enumerate(bodies):
-        one = SingleMessageMetadata(payload_size=len(payload), event_time=number, sequence_id=number)
-        one.properties.append(KeyValue(key="number", value=str(number)))
+        single = SingleMessageMetadata(payload_size=len(payload), event_time=number, sequence_id=number)
+        single.properties.append(KeyValue(key="number", value=str(number)))
         if key is not None:
-            one.partition_key = key
-        head = one.SerializeToString()
+            single.partition_key = key
+        head = single.SerializeToString()
         packed += SIZE.pack(len(head)) + head + payload
     metadata = MessageMetadata(
         producer_name="app",
@@ -51,18 +51,18 @@ def _batch(bodies: list[tuple[str | None, bytes]], compression: Compression = Co
 
 
 @given(BODIES, st.sampled_from(Compression), st.integers(2, 5), st.sampled_from(KeyHash), st.integers(0, 99))
-def test_batches_are_taken_apart_by_partition(
+def test_batches_are_split_by_partition(
     bodies: list[tuple[str | None, bytes]], compression: Compression, partitions: int, hashing: KeyHash, number: int
 ) -> None:
-    """Each message comes once, in order, in the partition of its key, as it was; what has no key stays together."""
+    """Each message comes once, in order, in the partition of its key; messages without a key stay together."""
     batch = parse_message(_batch(bodies, compression).data)
     pieces = Router(partitions, hashing).pieces(batch, number)
     assert len({piece.partition for piece in pieces}) == len(pieces)
-    found: dict[int, list[int]] = {}
+    by_partition: dict[int, list[int]] = {}
     for piece in pieces:
         again = parse_message(piece.message.data)
         singles = unpack(again)
-        found[piece.partition] = [single.metadata.event_time for single in singles]
+        by_partition[piece.partition] = [single.metadata.event_time for single in singles]
         for single in singles:
             key, payload = bodies[single.metadata.event_time]
             where = None if key is None else partition_of(key, partitions, hashing)
@@ -71,14 +71,14 @@ def test_batches_are_taken_apart_by_partition(
             assert single.metadata.properties[0].value == str(single.metadata.event_time)
         assert (again.metadata.compression, again.metadata.schema_version) == (compression, b"\0\0\0\0\0\0\0\1")
         assert piece.content == print_of(again, singles)
-    assert all(numbers == sorted(numbers) for numbers in found.values())
-    assert sorted(number for numbers in found.values() for number in numbers) == list(range(len(bodies)))
+    assert all(numbers == sorted(numbers) for numbers in by_partition.values())
+    assert sorted(number for numbers in by_partition.values() for number in numbers) == list(range(len(bodies)))
     if len(pieces) == 1:
         assert pieces[0].message.data == batch.data
 
 
 def test_batches_stay_whole_without_partitions() -> None:
-    """Nothing is unpacked, so that any compression, also an unknown one, comes through."""
+    """Batches are not unpacked for an unpartitioned target, so any compression works."""
     batch = _batch([("a", b"1"), ("b", b"2")])
     batch.metadata.compression = 99
     (piece,) = Router(0, KeyHash.JAVA).pieces(batch, 3)
@@ -105,31 +105,31 @@ def test_parts_of_a_batch_name_their_own_keys() -> None:
 
 
 def test_encrypted_batches() -> None:
-    """Keys of several messages cannot be read; those of one, and of none in a batch, stand outside."""
+    """Keys of an encrypted batch of several messages are unreadable; the key of a single message is in its metadata."""
     router = Router(2, KeyHash.MURMUR3)
-    many, one = _batch([("a", b"1"), ("b", b"2")]), _batch([("a", b"1")])
-    for batch in (many, one):
+    many, encrypted = _batch([("a", b"1"), ("b", b"2")]), _batch([("a", b"1")])
+    for batch in (many, encrypted):
         batch.metadata.encryption_keys.append(b"\n\1k\x12\1v")
-    one.metadata.partition_key = "a"
+    encrypted.metadata.partition_key = "a"
     with pytest.raises(StoreUnsupported, match="copy to a topic without partitions"):
         router.pieces(many, 0)
-    (piece,) = router.pieces(one, 0)
+    (piece,) = router.pieces(encrypted, 0)
     assert piece.partition == partition_of("a", 2, KeyHash.MURMUR3)
     assert Router(0, KeyHash.MURMUR3).pieces(many, 0)[0].message == many
 
 
-def test_keys_that_are_no_text() -> None:
-    """Nobody can say where producers of another library would send them; without partitions they come through."""
+def test_keys_that_are_not_text() -> None:
+    """A key that is not UTF-8 text can only be copied to an unpartitioned topic."""
     metadata = MessageMetadata.FromString(_plain(None).metadata.SerializeToString() + b"2\x02\xff\xfe")
-    one = framed(metadata, b"body")
+    message = framed(metadata, b"body")
     with pytest.raises(StoreUnsupported, match="is not UTF-8 text"):
-        Router(2, KeyHash.JAVA).pieces(one, 0)
-    (piece,) = Router(0, KeyHash.JAVA).pieces(one, 0)
+        Router(2, KeyHash.JAVA).pieces(message, 0)
+    (piece,) = Router(0, KeyHash.JAVA).pieces(message, 0)
     assert b"2\x02\xff\xfe" in signed(piece.message, producer_of(0), 0).data
 
 
 def test_chunks_stay_together() -> None:
-    """All chunks of a message without a key go to one partition, wherever entries go round meanwhile."""
+    """The chunks of a message without a key go to one partition, and other entries are distributed."""
     router = Router(5, KeyHash.JAVA)
     chunks = [_plain(None, uuid="app-1", num_chunks_from_msg=3, chunk_id=number) for number in range(3)]
     assert len({router.pieces(chunk, number)[0].partition for number, chunk in enumerate(chunks)}) == 1
@@ -137,35 +137,35 @@ def test_chunks_stay_together() -> None:
 
 
 def test_what_is_sent_keeps_all_but_its_producer() -> None:
-    """Name and number are the copy's; a transaction has ended; fields that are not known here survive."""
+    """Producer name and sequence id are replaced, the transaction is removed, and unknown fields survive."""
     unknown = bytes.fromhex("ba3e0568656c6c6f")
     head = _plain(event_time=5, ordering_key=b"o", txnid_least_bits=1, txnid_most_bits=2, deliver_at_time=9)
     raw = head.metadata.SerializeToString() + unknown
-    one = framed(MessageMetadata.FromString(raw), b"body")
-    sent = parse_message(signed(one, producer_of(3), 12).data)
+    message = framed(MessageMetadata.FromString(raw), b"body")
+    sent = parse_message(signed(message, producer_of(3), 12).data)
     assert (segment_of(sent.metadata.producer_name), sent.metadata.sequence_id) == (3, 12)
     assert not sent.in_transaction
     assert unknown in sent.data
     assert sent.payload == b"body"
-    assert print_of(sent, None) == print_of(one, None)
+    assert print_of(sent, None) == print_of(message, None)
 
 
-def test_stamps_of_entry_buckets_are_not_kept() -> None:
-    """A regular topic has no entry buckets, and a part of a batch has not all hashes of the whole."""
+def test_entry_buckets_are_removed() -> None:
+    """Entry buckets are removed: a regular topic has none, and a partial batch has not all hashes."""
     plain = _plain(entry_hash_min=17, entry_hash_max=40_000)
     whole = _batch([("key-0", b"1"), ("key-1", b"2")])
     whole.metadata.MergeFrom(MessageMetadata(entry_hash_min=17, entry_hash_max=40_000))
     batch = framed(whole.metadata, whole.payload)
-    for one in (plain, *(piece.message for piece in Router(2, KeyHash.JAVA).pieces(batch, 0))):
-        assert one.metadata.entry_hash_max == 40_000
-        sent = parse_message(signed(one, producer_of(3), 12).data)
+    for message in (plain, *(piece.message for piece in Router(2, KeyHash.JAVA).pieces(batch, 0))):
+        assert message.metadata.entry_hash_max == 40_000
+        sent = parse_message(signed(message, producer_of(3), 12).data)
         assert not sent.metadata.HasField("entry_hash_min")
         assert not sent.metadata.HasField("entry_hash_max")
-        assert print_of(sent, None) == print_of(one, None)
+        assert print_of(sent, None) == print_of(message, None)
 
 
-def test_the_proof_notices_whatever_a_consumer_can_see() -> None:
-    """Another key, property, time, schema or body, another order, and one message more or less."""
+def test_the_proof_detects_every_visible_difference() -> None:
+    """The proof detects another key, property, time, schema, payload, order or number of messages."""
     first, second = _plain("a"), _plain("b")
     changed = [
         _plain("c"),
@@ -177,24 +177,24 @@ def test_the_proof_notices_whatever_a_consumer_can_see() -> None:
         _plain("a", properties=[KeyValue(key="x", value="y")]),
         _plain("a", null_value=True),
     ]
-    prints = [print_of(one, None) for one in (first, second, *changed)]
-    assert len({one.digest for one in prints}) == len(prints)
-    mine = Sum().plus(prints[0]).plus(prints[1])
-    assert mine != Sum().plus(prints[1]).plus(prints[0])
-    assert mine != Sum().plus(prints[0])
-    assert (mine.messages, mine.size) == (2, 8)
+    prints = [print_of(message, None) for message in (first, second, *changed)]
+    assert len({message.digest for message in prints}) == len(prints)
+    both = Sum().plus(prints[0]).plus(prints[1])
+    assert both != Sum().plus(prints[1]).plus(prints[0])
+    assert both != Sum().plus(prints[0])
+    assert (both.messages, both.size) == (2, 8)
 
 
 @pytest.mark.parametrize(("name", "segment"), [("pulsar-migrate-copy-12", 12), ("pulsar-migrate-copy-", None)])
 def test_producers_of_copies(name: str, segment: int | None) -> None:
-    """The name says which segment; all others are no copy's."""
+    """The name of a copying producer contains the segment; other names have none."""
     assert segment_of(name) == segment
     assert segment_of("app") is None
     assert segment_of("pulsar-migrate-copy") is None
 
 
 def test_hashes_of_clients() -> None:
-    """Java's `String.hashCode`, and the partitions that Pulsar's Python client 3.13 chose for the same keys."""
+    """Key hashes equal Java's `String.hashCode`, and those of Pulsar's Python client 3.13."""
     keys = ("", "a", "hello", "key-19", "漢🙂", "order-123456789")
     assert [java_hash(key) for key in keys] == [0, 97, 99162322, 1012760662, 29113415, 245248118]
     assert [cpp_hash(f"key-{number}") % 5 for number in range(8)] == [1, 4, 1, 2, 2, 4, 4, 4]

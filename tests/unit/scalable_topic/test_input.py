@@ -1,4 +1,4 @@
-"""Input of the migrations to scalable topics: what cannot be meant is refused, and topics have an order."""
+"""Input of migrations to scalable topics: invalid input is refused, and topics have an order."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def _many(**fields: Any) -> ScalableNamespaceInput:
     ],
 )
 def test_a_topic_is_a_whole_stored_one(topic: str) -> None:
-    """Partitions, other kinds of topics and names that lack a part are refused, with how to write it."""
+    """Partitions, other kinds of topics and incomplete names are refused, with the expected form."""
     with pytest.raises(ValidationError, match=r"expected persistent://tenant/namespace/topic"):
         _topic(topic=topic)
 
 
 @pytest.mark.parametrize("topic", ["persistent://t/n/x", "persistent://t/n/a/b", "persistent://t/n/x-partition-3-a"])
 def test_names_that_only_look_like_others(topic: str) -> None:
-    """A topic may have slashes in its name, and the word that partitions have."""
+    """A topic name may contain slashes, and the word `partition`."""
     input = _topic(topic=topic)
     assert input.target_name == topic
     assert input.workflow_id == f"scalable-topic/c/{topic.removeprefix('persistent://')}"
@@ -78,7 +78,7 @@ def test_names_that_only_look_like_others(topic: str) -> None:
     ],
 )
 def test_refused(read: Any, fields: dict[str, Any], why: str) -> None:
-    """What would end badly for a reason that the input shows by itself, of one topic or of many."""
+    """Input that would fail later for a visible reason is refused, for one topic and for many."""
     with pytest.raises(ValidationError, match=why):
         read(**fields)
 
@@ -102,15 +102,15 @@ def test_refused(read: Any, fields: dict[str, Any], why: str) -> None:
     ],
 )
 def test_refused_of_many(fields: dict[str, Any], why: str) -> None:
-    """The same of what only the migration of many topics has."""
+    """Invalid options of the migration of many topics are refused."""
     with pytest.raises(ValidationError, match=why):
         _many(**fields)
 
 
 def test_what_is_left_out_is_careful() -> None:
-    """Nothing happens without a word, nobody is cut off, nothing is deleted, and one topic goes first."""
-    one, many = _topic(), _many()
-    for input in (one, many):
+    """Defaults are careful: they wait for approval, disconnect no client, delete nothing and start with one topic."""
+    single, many = _topic(), _many()
+    for input in (single, many):
         assert (input.hold_before_cutover, input.force, input.cleanup, input.dry_run) == (True, False, "leave", False)
         assert input.auto_scale is None
     assert (many.waves.canary, many.waves.gate, many.waves.error_budget) == (1, WaveGate.CANARY, ErrorBudget(items=0))
@@ -127,7 +127,7 @@ def test_what_is_shown() -> None:
 
 
 def test_a_policy_says_only_what_was_given() -> None:
-    """What is left out is taken from the namespace or the brokers."""
+    """Fields that a policy omits follow the namespace or the brokers."""
     assert AutoScale(enabled=False, min_segments=3).model_dump(exclude_none=True) == {
         "enabled": False,
         "min_segments": 3,

@@ -1,4 +1,4 @@
-"""Operations on scalable topics: what is refused at once, and what a report names of many topics."""
+"""Operations on scalable topics: refused input, and the topics that a report names."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_wrong_input_is_refused(operation: str, topics: list[str], more: dict[st
 
 
 def test_names_of_topics() -> None:
-    """With or without their domain they are the same; a copy has the name of its topic in its own."""
-    found = _input("copy", "topic://a/b/c", "persistent://a/b/c", "a/b/c*").topics
-    assert found == ("a/b/c", "a/b/c", "a/b/c*")
+    """Names with and without a domain are equal; the name of a copy contains the name of its topic."""
+    topics = _input("copy", "topic://a/b/c", "persistent://a/b/c", "a/b/c*").topics
+    assert topics == ("a/b/c", "a/b/c", "a/b/c*")
     assert _input("copy", "a/b/c").copy_of("a/b/c") == "persistent://a/b/c-regular"
     assert _input("copy", "a/b/c", copy_to="persistent://x/y/z").copy_of("a/b/c") == "persistent://x/y/z"
 
@@ -59,27 +59,27 @@ def test_only_what_changes_something_needs_the_cluster() -> None:
         Operation.SET_AUTO_SCALE: {"auto_scale": {"enabled": True}},
         Operation.REBUCKET: {"buckets": 2},
     }
-    changing = {one for one in Operation if _input(one, "a/b/c", **needed.get(one, {})).changes}
+    changing = {operation for operation in Operation if _input(operation, "a/b/c", **needed.get(operation, {})).changes}
     assert set(Operation) - changing == {Operation.AUDIT}
     assert _input("audit", "a/b/c", fix=True).changes
 
 
 def test_report_of_many_topics() -> None:
-    """All are counted, and a hundred of each kind are named: those that were changed come first."""
+    """Each topic is counted, and a hundred of each kind are named, changed ones first."""
     verdicts = [Verdict.FAILED, Verdict.FOUND, Verdict.UNCHANGED, Verdict.CHANGED] * 150
     each = [
         TopicOutcome(topic=f"a/b/{number}", verdict=verdict, description=verdict, registered=1, seconds=number / 1000)
         for number, verdict in enumerate(verdicts)
     ]
-    found = OperationOutcome.of(each)
-    assert (found.topics, found.changed, found.with_findings, found.unchanged, found.failed) == (
+    outcome = OperationOutcome.of(each)
+    assert (outcome.topics, outcome.changed, outcome.with_findings, outcome.unchanged, outcome.failed) == (
         600,
         150,
         150,
         150,
         150,
     )
-    assert (found.registered, found.longest_seconds) == (600, 0.599)
-    assert len(found.outcomes) == len(found.failures) == NAMED
-    assert {outcome.rpartition(": ")[2] for outcome in found.outcomes} == {"changed"}
+    assert (outcome.registered, outcome.longest_seconds) == (600, 0.599)
+    assert len(outcome.outcomes) == len(outcome.failures) == NAMED
+    assert {outcome.rpartition(": ")[2] for outcome in outcome.outcomes} == {"changed"}
     assert OperationOutcome.of([]) == OperationOutcome()

@@ -1,4 +1,4 @@
-"""Splits and merges that are asked of brokers, and parents that come back: what a layout says of them."""
+"""Layouts after splits and merges by brokers, and with restored parents."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def _grown(layout: SegmentLayout, chooser: random.Random, steps: int) -> Segment
 
 @given(st.integers(1, 20), st.integers(0, 15), st.randoms(use_true_random=False))
 def test_kept_parents_change_nothing_else(partitions: int, steps: int, chooser: random.Random) -> None:
-    """Regular parents were sealed at the end of time, and all others when they were; the layout stays whole."""
+    """Marked regular parents never expire, other segments are unchanged, and the layout stays valid."""
     before = _grown(SegmentLayout.migrated(_names(partitions), 999), chooser, steps)
-    kept = with_kept_parents(before)
-    assert layout_faults(kept) == []
-    assert with_kept_parents(SegmentLayout.parse(kept.encode())) == kept
-    for number, one in kept.segments.items():
+    with_parents = with_kept_parents(before)
+    assert layout_faults(with_parents) == []
+    assert with_kept_parents(SegmentLayout.parse(with_parents.encode())) == with_parents
+    for number, segment in with_parents.segments.items():
         was = before.segments[number]
-        assert one == (was.model_copy(update={"sealed_at_ms": NEVER_DROPPED}) if was.legacy else was)
+        assert segment == (was.model_copy(update={"sealed_at_ms": NEVER_DROPPED}) if was.legacy else was)
 
 
 @given(st.integers(1, 20), st.integers(0, 15), st.randoms(use_true_random=False))
 def test_a_layout_knows_its_regular_topic(partitions: int, steps: int, chooser: random.Random) -> None:
-    """A migrated layout comes from its topic after any changes, with partitions that were added; a new one does not."""
+    """A migrated layout is recognized after any changes and added partitions; a new one is not."""
     names = _names(partitions)
     grown = _grown(SegmentLayout.migrated(names, 999), chooser, steps)
     assert comes_from(grown, names)
@@ -52,10 +52,10 @@ def test_a_layout_knows_its_regular_topic(partitions: int, steps: int, chooser: 
 
 @given(st.integers(2, 20), st.integers(0, 15), st.randoms(use_true_random=False))
 def test_a_change_knows_its_children(count: int, steps: int, chooser: random.Random) -> None:
-    """They are found right after the change, when parents were pruned since, and not before it."""
+    """Children are found after the change, also if parents were pruned since, and not before it."""
     layout = _grown(SegmentLayout.initial(count, 999), chooser, steps)
     active = layout.active
-    ids = [one.segment_id for one in (active[:2] if len(active) > 1 and chooser.random() < 0.5 else active[:1])]
+    ids = [segment.segment_id for segment in (active[:2] if len(active) > 1 and chooser.random() < 0.5 else active[:1])]
     buckets = active[0].buckets + 1 if len(ids) == 1 and chooser.random() < 0.5 else None
     change = SegmentChange.of(layout, *ids, buckets=buckets)
     assert change.children(layout) == ()
@@ -68,16 +68,16 @@ def test_a_change_knows_its_children(count: int, steps: int, chooser: random.Ran
     assert [child.segment_id for child in change.children(after)] == [child.segment_id for child in children]
 
 
-def test_a_segment_that_has_the_buckets_stands_for_itself() -> None:
-    """A rebucket that changes nothing is done."""
+def test_a_rebucket_to_the_same_number_is_done() -> None:
+    """A rebucket that changes nothing counts as done."""
     layout = SegmentLayout.initial(2, 999).rebucket(0, 3, 1000)
-    (parent,) = (one for one in layout.active if one.buckets == 3)
+    (parent,) = (segment for segment in layout.active if segment.buckets == 3)
     for buckets, children in ((3, (parent,)), (4, ())):
         assert SegmentChange((parent,), layout.next_segment_id, buckets).children(layout) == children
 
 
 def test_another_change_is_no_success() -> None:
-    """A parent that somebody has merged is not split, and the other way round."""
+    """A parent that another client merged does not count as split, and vice versa."""
     layout = SegmentLayout.initial(2, 999)
     split, merge = SegmentChange.of(layout, 0), SegmentChange.of(layout, 1, 0)
     with pytest.raises(LayoutError, match=r"7fff-0 was changed in another way .*: 0 is SEALED, .* children \[2\]"):

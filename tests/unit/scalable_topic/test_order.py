@@ -1,4 +1,4 @@
-"""The order in which topics become scalable, and the pages in which waves ask for them."""
+"""The order in which topics become scalable, and the pages that waves request."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _names(page: Page) -> list[str]:
 
 
 def test_order() -> None:
-    """Topics of an earlier pattern go first, and names decide within one; what fits none stays."""
-    found = ["t/a/z", "t/a/abc", "t/b/z", "t/c/a", "t/c/z", "t/b/a", "t/b/a-old", "u/b/a"]
-    assert in_order(PLAN, found) == ["t/b/a", "t/b/z", "t/a/abc", "t/c/a", "t/a/z"]
+    """Topics are ordered by the first matching pattern, then by name; others stay regular."""
+    topics = ["t/a/z", "t/a/abc", "t/b/z", "t/c/a", "t/c/z", "t/b/a", "t/b/a-old", "u/b/a"]
+    assert in_order(PLAN, topics) == ["t/b/a", "t/b/z", "t/a/abc", "t/c/a", "t/a/z"]
 
 
 def test_first_page_counts_all() -> None:
-    """The first page says how many there are; later ones say nothing, since those before are scalable then."""
+    """Only the first page has the total: later listings lack topics that are scalable by then."""
     names = in_order(PLAN, ["t/b/a", "t/b/b", "t/a/z"])
     first = page_of(PLAN, names, "", 2)
     assert (_names(first), first.total) == (["t/b/a", "t/b/b"], 3)
@@ -42,7 +42,7 @@ def test_first_page_counts_all() -> None:
 
 
 def test_what_stays_is_not_looked_at_beyond_a_page() -> None:
-    """Topics that are scalable already are left out, and no record is read for a later page."""
+    """Scalable topics are left out, and no record beyond the page is read."""
     names = [f"t/a/{number}" for number in range(9)]
     asked: list[str] = []
 
@@ -55,9 +55,9 @@ def test_what_stays_is_not_looked_at_beyond_a_page() -> None:
 
 
 @given(topics, st.integers(1, 7))
-def test_pages_name_each_topic_once(found: set[str], limit: int) -> None:
-    """Page behind page gives all topics in their order, though those that are scalable already are not listed."""
-    names = in_order(PLAN, found)
+def test_pages_name_each_topic_once(listed: set[str], limit: int) -> None:
+    """The pages contain all topics once, in order, although scalable ones disappear from the list."""
+    names = in_order(PLAN, listed)
     seen: list[str] = []
     while page := _names(page_of(PLAN, [name for name in names if name not in seen], seen[-1] if seen else "", limit)):
         assert len(page) <= limit
@@ -66,12 +66,15 @@ def test_pages_name_each_topic_once(found: set[str], limit: int) -> None:
 
 
 @given(topics, topics, st.data())
-def test_topics_that_come_and_go(found: set[str], came: set[str], data: st.DataObject) -> None:
-    """Behind the cursor a new topic has its turn; before it, it stays regular; and a deleted one is no loss."""
-    names = in_order(PLAN, found)
+def test_topics_that_come_and_go(before: set[str], came: set[str], data: st.DataObject) -> None:
+    """New topics after the cursor are included, earlier ones stay regular, and deleted ones are skipped."""
+    names = in_order(PLAN, before)
     cursor = data.draw(st.sampled_from(["", *names]))
     after = in_order(PLAN, came)
-    behind = _names(page_of(PLAN, after, cursor, len(after) + 1))
-    assert behind == after[len(after) - len(behind) :]
-    before = after[: len(after) - len(behind)]
-    assert in_order(PLAN, {*before, cursor} - {""}) == [*before, *([cursor] if cursor and cursor not in before else [])]
+    following = _names(page_of(PLAN, after, cursor, len(after) + 1))
+    assert following == after[len(after) - len(following) :]
+    previous = after[: len(after) - len(following)]
+    assert in_order(PLAN, {*previous, cursor} - {""}) == [
+        *previous,
+        *([cursor] if cursor and cursor not in previous else []),
+    ]

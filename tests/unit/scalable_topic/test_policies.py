@@ -1,4 +1,4 @@
-"""What operators may do in each phase of the migrations to scalable topics."""
+"""Legal verbs in each phase of the migrations to scalable topics."""
 
 from __future__ import annotations
 
@@ -52,31 +52,31 @@ def test_verbs_that_are_legal(policies: dict[StrEnum, PhasePolicy], legal: dict[
 
 @both
 def test_the_point_of_no_return(policies: dict[StrEnum, PhasePolicy], legal: dict[StrEnum, set[Verb]]) -> None:
-    """A rollback is legal exactly where it is free; and phases say what it would cost, or why there is none."""
+    """A rollback is legal exactly while it is free, and each phase explains its cost or why it is refused."""
     for phase, policy in policies.items():
         assert (ROLLBACK in legal[phase]) is (policy.undo is Undo.FREE), phase
         assert policy.undo in (Undo.FREE, Undo.NONE)
         assert policy.undo_cost
-    # In one piece: what is free comes first, and nothing is free any more behind it.
+    # Phases with a free rollback come first.
     undo = [policy.undo for policy in policies.values()]
     assert undo == sorted(undo)
 
 
 def test_a_refused_flip_can_be_undone() -> None:
-    """While FLIP waits since clients have come, nothing has changed: a rollback is free, and a pause would cost."""
+    """While FLIP waits for clients nothing has changed: a rollback is free, and a pause would cost."""
     state = VerbState(policy=WAITING_AGAIN)
     assert (WAITING_AGAIN.undo, state.legal()) == (Undo.FREE, (ROLLBACK,))
     assert "keep the policies of the namespace overridden for longer" in state.judge(PAUSE).why
 
 
-def test_what_is_left_behind_the_flip() -> None:
-    """Who asks for a rollback that there is not hears what can be done instead."""
+def test_a_refused_rollback_names_the_alternatives() -> None:
+    """The refusal of a rollback after the flip names the alternatives."""
     for phase in (Phase.DRAIN, Phase.VERIFY, Phase.COMPLETE, Phase.GRACE, Phase.CLEANUP):
         assert "can be copied to a regular topic" in VerbState(policy=POLICIES[phase]).judge(ROLLBACK).why
 
 
 def test_operations_are_undone_topic_by_topic() -> None:
-    """An operation can be ended while it works; what was done stays."""
+    """An operation can be stopped while it runs; finished topics stay changed."""
     legal = {phase: {*VerbState(policy=policy).legal()} for phase, policy in OPERATION_POLICIES.items()}
     assert legal[OperationPhase.OPERATE] == {ROLLBACK}
     assert "stay" in OPERATION_POLICIES[OperationPhase.OPERATE].undo_cost

@@ -1,4 +1,4 @@
-"""Which policies keep a topic from becoming scalable."""
+"""Policies that keep a topic from becoming scalable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMESPACE: dict[str, Any] = {
 }
 _CAUGHT_UP = {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up", "deleteWhileInactive": True}
 _NO_SUBSCRIPTIONS = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "deleteWhileInactive": True}
-_FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+_INDEFINITELY = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 _TYPES = "subscription_types_enabled"
 _EXPIRATION = "subscription_expiration_time_minutes"
 _EVICTS = "consumer_backlog_eviction"
@@ -41,7 +41,7 @@ def _quota(policy: str, size: int) -> dict[str, Any]:
 _EVICTING: dict[str, Any] = {"backlog_quota_map": _quota(_EVICTS, 10)}
 
 
-def _found(
+def _findings(
     *,
     topic: dict[str, Any] | None = None,
     namespace: dict[str, Any] | None = None,
@@ -58,16 +58,16 @@ def _found(
 
 
 def test_defaults() -> None:
-    """Nothing is said of a topic, a namespace and a broker with default policies."""
-    found = _found()
-    assert (found.blockers, found.warnings) == ([], [])
+    """A topic, a namespace and a broker with default policies have no findings."""
+    findings = _findings()
+    assert (findings.blockers, findings.warnings) == ([], [])
 
 
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        ({"topic": {"retention": _FOR_EVER}}, "OWN_RETENTION"),
-        ({"topic": {"global/retention": _FOR_EVER}}, "OWN_RETENTION"),
+        ({"topic": {"retention": _INDEFINITELY}}, "OWN_RETENTION"),
+        ({"topic": {"global/retention": _INDEFINITELY}}, "OWN_RETENTION"),
         ({"topic": {"offloadPolicies": {"managedLedgerOffloadDriver": "S3"}}}, "OWN_RETENTION"),
         ({"topic": {"messageTTL": 0}, "namespace": {"message_ttl_in_seconds": 60}}, "OWN_EXPIRY"),
         ({"topic": {"global/messageTTL": 90}, "namespace": {"message_ttl_in_seconds": 60}}, "OWN_EXPIRY"),
@@ -100,7 +100,7 @@ def test_defaults() -> None:
 )
 def test_blockers(given: dict[str, Any], code: str) -> None:
     """Each policy is refused wherever it is set, with the topic and a cure."""
-    (blocker,) = _found(**given).blockers
+    (blocker,) = _findings(**given).blockers
     assert blocker.code == code
     assert str(_TOPIC) in blocker.cause
     assert blocker.cure
@@ -130,15 +130,15 @@ def test_blockers(given: dict[str, Any], code: str) -> None:
     ],
 )
 def test_what_is_nearer_wins(given: dict[str, Any]) -> None:
-    """A policy of the topic wins over its namespace's, and that over the brokers', so the cures can be followed."""
-    assert _found(**given).blockers == []
+    """A policy of the topic overrides the namespace, which overrides the brokers, so the cures work."""
+    assert _findings(**given).blockers == []
 
 
 def test_own_retention_of_a_topic_that_stays() -> None:
-    """With `cleanup: leave` the regular topic stays, and so do its messages; that is said and not refused."""
-    found = _found(topic={"retention": _FOR_EVER}, remove=False)
-    assert found.blockers == []
-    assert "keeps consumed messages by policies of its own (retention)" in found.warnings[0]
+    """With `cleanup: leave` own retention is a warning, since the regular topic keeps its messages."""
+    findings = _findings(topic={"retention": _INDEFINITELY}, remove=False)
+    assert findings.blockers == []
+    assert "keeps consumed messages by policies of its own (retention)" in findings.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -153,10 +153,10 @@ def test_own_retention_of_a_topic_that_stays() -> None:
     ],
 )
 def test_rights_on_partitions(topics: dict[str, list[str]], everywhere: dict[str, list[str]], lost: bool) -> None:
-    """Brokers copy rights on the whole topic to the scalable one, and not those on a partition."""
+    """Brokers copy rights on the whole topic, but not on single partitions."""
     rights = {
         "namespace_auth": everywhere,
         "destination_auth": {f"{_TOPIC}{name}": {"app": actions} for name, actions in topics.items()},
     }
-    found = _found(namespace={"auth_policies": rights})
-    assert [blocker.code for blocker in found.blockers] == (["PARTITION_RIGHTS"] if lost else [])
+    findings = _findings(namespace={"auth_policies": rights})
+    assert [blocker.code for blocker in findings.blockers] == (["PARTITION_RIGHTS"] if lost else [])

@@ -1,4 +1,4 @@
-"""Layouts of scalable topics: whatever is done to them, they stay whole."""
+"""Layouts of scalable topics stay valid under every change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOPICS = ("persistent://t/n/x-partition-0", "persistent://t/n/x-partition-1", "
 
 
 def _grown(layout: SegmentLayout, chooser: random.Random, steps: int) -> SegmentLayout:
-    """Return a layout after some changes that are possible."""
+    """Return a layout after some valid changes."""
     return [layout, *(after for _, after in random_steps(layout, chooser, steps))][-1]
 
 
@@ -32,7 +32,7 @@ def test_layout_stays_whole(count: int, steps: int, chooser: random.Random) -> N
     """After any sequence of changes each hash has one active segment, and the JSON says the same."""
     layout = _grown(SegmentLayout.initial(count, 999), chooser, steps)
     assert layout_faults(layout) == []
-    assert sum(one.hash_range.size for one in layout.active) == HASHES
+    assert sum(segment.hash_range.size for segment in layout.active) == HASHES
     value = chooser.randrange(HASHES)
     assert value in layout.find(value).hash_range
     assert SegmentLayout.parse(layout.encode()) == layout
@@ -40,7 +40,7 @@ def test_layout_stays_whole(count: int, steps: int, chooser: random.Random) -> N
 
 @given(st.integers(1, 40), st.integers(0, 20), st.randoms(use_true_random=False))
 def test_migrated_layout_stays_whole(partitions: int, steps: int, chooser: random.Random) -> None:
-    """The same for a topic that was migrated, whose old partitions are ancestors of all."""
+    """The layout of a migrated topic stays valid, and its partitions are ancestors of all segments."""
     names = [f"persistent://t/n/x-partition-{number}" for number in range(partitions)]
     layout = SegmentLayout.migrated(names, 999)
     assert (layout.epoch, layout.next_segment_id) == (0, 2 * partitions)
@@ -50,18 +50,20 @@ def test_migrated_layout_stays_whole(partitions: int, steps: int, chooser: rando
 
 
 def test_layout_of_a_migrated_topic() -> None:
-    """Sealed parents with the whole range, and active children with all of them as parents."""
+    """Sealed parents have the whole range, and each active segment has all of them as parents."""
     layout = SegmentLayout.migrated(_TOPICS, 1000)
-    assert [str(one.hash_range) for one in layout.active] == ["0000-5554", "5555-aaa9", "aaaa-ffff"]
-    assert [one.parent_ids for one in layout.active] == 3 * [(0, 1, 2)]
+    assert [str(segment.hash_range) for segment in layout.active] == ["0000-5554", "5555-aaa9", "aaaa-ffff"]
+    assert [segment.parent_ids for segment in layout.active] == 3 * [(0, 1, 2)]
     assert [
-        (str(one.hash_range), one.child_ids, one.sealed_at_epoch) for one in map(layout.segments.get, range(3)) if one
+        (str(segment.hash_range), segment.child_ids, segment.sealed_at_epoch)
+        for segment in map(layout.segments.get, range(3))
+        if segment
     ] == (3 * [("0000-ffff", (3, 4, 5), 0)])
     assert layout.active[0].topic("t/n/x") == "segment://t/n/x/0000-5554-3"
 
 
-def test_layout_that_a_migration_has_to_make() -> None:
-    """Whenever it was made it is the planned one; what brokers changed afterwards, or left out, is named."""
+def test_layout_equals_the_plan_of_a_migration() -> None:
+    """A layout equals the plan regardless of its times; later changes and omissions are reported."""
     made = SegmentLayout.migrated(_TOPICS, 1_234)
     assert migration_faults(made, _TOPICS) == []
     assert migration_faults(made, _TOPICS[:2])[-2:] == ["segment 4 is unexpected", "segment 5 is unexpected"]
@@ -71,8 +73,8 @@ def test_layout_that_a_migration_has_to_make() -> None:
 
 
 def test_ranges_of_many_segments() -> None:
-    """The last segment takes what is left over."""
-    assert [str(part) for part in HashRange.divided(5)][-2:] == ["9999-cccb", "cccc-ffff"]
+    """The last segment takes the remainder."""
+    assert [str(range_) for range_ in HashRange.divided(5)][-2:] == ["9999-cccb", "cccc-ffff"]
     assert HashRange.divided(7)[-1].size == 9364
     assert len(HashRange.divided(HASHES)) == HASHES
     for count in (0, HASHES + 1):
@@ -101,7 +103,7 @@ def test_hashes_of_many_keys() -> None:
 
 
 def test_routing() -> None:
-    """By the remainder as long as all segments are partitions, and by ranges from then on."""
+    """Keys are routed by remainder while all segments are partitions, and by ranges afterwards."""
     synthetic = SegmentLayout.synthetic(_TOPICS, 1000)
     assert synthetic.route("hello").topic("t/n/x") == _TOPICS[613153351 % 3]
     assert synthetic.epoch == 0
@@ -114,7 +116,7 @@ def test_entry_buckets() -> None:
     assert layout.segments[1].entry_bucket_splits == (0x4000, 0x8000, 0xC000)
     assert (layout.segments[1].hash_range, layout.segments[1].parent_ids) == (layout.segments[0].hash_range, (0,))
     layout = layout.split(1, 2)
-    assert [one.entry_bucket_splits for one in layout.active] == 2 * [(0x8000,)]
+    assert [segment.entry_bucket_splits for segment in layout.active] == 2 * [(0x8000,)]
     assert layout.merge(2, 3, 3).segments[4].buckets == 4
     assert layout.merge(2, 3, 3, max_buckets=3).segments[4].entry_bucket_splits == (0x5555, 0xAAAA)
     assert layout.split(2, 3).split(4, 4).segments[6].entry_bucket_splits == ()
@@ -125,7 +127,7 @@ def test_entry_buckets() -> None:
 
 
 def test_lineage() -> None:
-    """Ancestors are told once each, parents first, as long as they are not pruned."""
+    """Ancestors are listed once each, parents first, unless they are pruned."""
     layout = SegmentLayout.initial(2, 0).split(0, 1).merge(3, 2, 2)
     assert [ancestor.segment_id for ancestor in layout.ancestors(4)] == [0, 2, 3]
     assert layout.segments[4].parent_ids == (3, 2)
@@ -133,7 +135,7 @@ def test_lineage() -> None:
 
 
 def test_what_cannot_be_done() -> None:
-    """Each refusal names the segment."""
+    """Each refused change names the segment."""
     layout = SegmentLayout.initial(4, 0).split(1, 1)
     with pytest.raises(LayoutError, match="segment 1 is sealed"):
         layout.split(1, 2)
@@ -150,14 +152,14 @@ def test_what_cannot_be_done() -> None:
 
 
 def test_unknown_fields_survive() -> None:
-    """What a later broker writes is written back."""
+    """Unknown fields of newer brokers are written back."""
     stored = SegmentLayout.initial(1, 5).encode()
     later = stored.replace(b'{"epoch"', b'{"migratedFrom":{"partitions":3},"epoch"').replace(
         b'"state"', b'"tier":"hot","state"'
     )
     layout = SegmentLayout.parse(later).split(0, 6)
-    for part in (b'"migratedFrom":{"partitions":3}', b'"tier":"hot"'):
-        assert part in layout.encode()
+    for field in (b'"migratedFrom":{"partitions":3}', b'"tier":"hot"'):
+        assert field in layout.encode()
     for broken in (b"", b"null", b"{}", stored.replace(b'"end":65535', b'"end":65536')):
         with pytest.raises(ValidationError):
             SegmentLayout.parse(broken)
@@ -185,7 +187,7 @@ def test_unknown_fields_survive() -> None:
     ],
 )
 def test_faults_are_named(number: int, changes: dict[str, Any], fault: str) -> None:
-    """Each kind of damage to a whole layout is found."""
+    """Each kind of damage to a valid layout is reported."""
     whole = SegmentLayout.initial(2, 0).split(0, 1)
     assert layout_faults(whole) == []
     segments = {**whole.segments, number: whole.segments[number].model_copy(update=changes)}
@@ -193,11 +195,11 @@ def test_faults_are_named(number: int, changes: dict[str, Any], fault: str) -> N
 
 
 def test_faults_of_the_whole() -> None:
-    """Nothing active, borders without a segment, and ids that would be given twice."""
+    """No active segment, gaps in the hash range and reused ids are reported."""
     whole = SegmentLayout.initial(3, 0)
 
     def without(number: int) -> SegmentLayout:
-        rest = {key: one for key, one in whole.segments.items() if key != number}
+        rest = {key: segment for key, segment in whole.segments.items() if key != number}
         return whole.model_copy(update={"segments": rest})
 
     assert layout_faults(whole.model_copy(update={"segments": {}})) == ["no segment is active"]
@@ -218,7 +220,7 @@ def test_faults_of_the_whole() -> None:
     ],
 )
 def test_why_a_change_does_not_fit(segments: tuple[int, ...], fault: LayoutFault) -> None:
-    """A segment that is not there counts before one that is sealed, and that before hashes that are not neighbours."""
+    """A missing segment is reported before a sealed one, and that before segments that are not neighbours."""
     layout = SegmentLayout.initial(4, 0).split(3, 0)
     change = Change.SPLIT if len(segments) == 1 else Change.MERGE
     with pytest.raises(LayoutError) as refused:

@@ -1,4 +1,4 @@
-"""Load records of segments, and what a broker tells of a segment's clients."""
+"""Load records of segments, and the clients of a segment that a broker reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_rates_of_a_segment() -> None:
 
 
 def test_clients_of_a_segment_have_their_own_names() -> None:
-    """V5 clients attach as `name-seg-N`; people know them as `name`."""
+    """V5 clients connect as `name-seg-N`, and are reported as `name`."""
     stats = SegmentStats.model_validate(
         {
             "storageSize": 7,

@@ -1,4 +1,4 @@
-"""Why a topic cannot become scalable, and what is told of one that can."""
+"""Blockers and warnings of topics that are to become scalable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMAS = (Schema.model_validate({"version": 0, "type": "STRING", "data": ""}),
 _ABSENT = ScalableRecord(RecordState.ABSENT)
 
 
-def _found(topic: TopicInventory, record: ScalableRecord = _ABSENT) -> Findings:
+def _findings(topic: TopicInventory, record: ScalableRecord = _ABSENT) -> Findings:
     findings = Findings()
     check_topic(findings, topic, record)
     return findings
@@ -33,7 +33,7 @@ def _subscription(name: str, **fields: object) -> TopicInventory:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "there", "left"),
+    ("partitions", "there", "existing"),
     [
         (0, ["0000-ffff-0", "0000-ffff-1"], ["0000-ffff-1"]),
         (0, ["0000-ffff-0", "0000-7fff-1", "0000-ffff-2"], []),
@@ -41,12 +41,12 @@ def _subscription(name: str, **fields: object) -> TopicInventory:
         (2, [], []),
     ],
 )
-def test_segments_of_an_earlier_topic(partitions: int, there: list[str], left: list[str]) -> None:
-    """A segment that the migration would make must not be there; those of other names are nobody's business."""
+def test_segments_of_an_earlier_topic(partitions: int, there: list[str], existing: list[str]) -> None:
+    """A segment that the migration would create must not exist; segments of other names are ignored."""
     findings = Findings()
     check_segments(findings, TopicInventory(_TOPIC, partitions=partitions), there)
-    assert [blocker.code for blocker in findings.blockers] == (["SEGMENTS_LEFT"] if left else [])
-    assert all(", ".join(left) in blocker.cause for blocker in findings.blockers)
+    assert [blocker.code for blocker in findings.blockers] == (["SEGMENTS_LEFT"] if existing else [])
+    assert all(", ".join(existing) in blocker.cause for blocker in findings.blockers)
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,15 @@ def test_parts_of_controlled_topics(name: str, controlled: bool) -> None:
 
 
 def test_a_copy_that_was_not_ended() -> None:
-    """What keeps the messages of a copy has no consumer, and would keep those of segments as well."""
-    assert [blocker.code for blocker in _found(_subscription("pulsar-migrate-copy")).blockers] == ["COPY_NOT_ENDED"]
-    assert _found(_subscription("copy")).blockers == []
+    """The subscription that keeps a copy has no consumer, and would keep messages of segments as well."""
+    assert [blocker.code for blocker in _findings(_subscription("pulsar-migrate-copy")).blockers] == ["COPY_NOT_ENDED"]
+    assert _findings(_subscription("copy")).blockers == []
 
 
 def test_plain_topic() -> None:
-    """Nothing is said of a topic that nobody uses and that has a schema."""
-    found = _found(_with())
-    assert (found.blockers, found.warnings) == ([], [])
+    """A topic with a schema and without clients has no findings."""
+    findings = _findings(_with())
+    assert (findings.blockers, findings.warnings) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_plain_topic() -> None:
     ],
 )
 def test_blockers(topic: TopicInventory, code: str) -> None:
-    """Each is named by itself, with the topic and a cure."""
-    (blocker,) = _found(topic).blockers
+    """Each obstacle is a blocker of its own, with the topic and a cure."""
+    (blocker,) = _findings(topic).blockers
     assert blocker.code == code
     assert str(topic.name) in blocker.cause
     assert blocker.cure
@@ -111,12 +111,12 @@ def test_blockers(topic: TopicInventory, code: str) -> None:
     ],
 )
 def test_records_that_are_there(state: RecordState, code: str) -> None:
-    """Whatever stands where the record would be written keeps the topic from being migrated."""
-    assert [blocker.code for blocker in _found(_with(), ScalableRecord(state)).blockers] == [code]
+    """An existing record of any state keeps the topic from being migrated."""
+    assert [blocker.code for blocker in _findings(_with(), ScalableRecord(state)).blockers] == [code]
 
 
 def test_what_the_migration_waits_for() -> None:
-    """Backlogs of ordered subscriptions, and clients that cannot follow, are waited for and not refused."""
+    """The migration waits for ordered backlogs and legacy clients, and does not refuse the topic."""
     client = Client(address="/10.0.0.1:1", client_version="Pulsar-Java-v4.0.7", producer_name="p")
     subscriptions = {
         "stream": {"type": "Failover", "msgBacklog": 3},
@@ -126,30 +126,32 @@ def test_what_the_migration_waits_for() -> None:
         "unused": {"msgBacklog": 9},
     }
     topic = _with(subscriptions=subscriptions, publishers=[client])
-    found = _found(topic)
+    findings = _findings(topic)
     client_there = f"producer p at 10.0.0.1:1 (Pulsar-Java-v4.0.7) on {_TOPIC}"
     assert undrained_streams(topic) == {"stream": 3}
-    assert found.blockers == []
+    assert findings.blockers == []
     unknown = (
         f"brokers do not know how unused of {_TOPIC} are consumed: they have had no consumer since the topic was "
         "loaded, and will be read by queue consumers. If one is ordered, let its consumer come for a moment before the "
         "topic becomes scalable"
     )
-    assert found.warnings == [
+    assert findings.warnings == [
         f"the migration of {_TOPIC} waits until ordered subscriptions have no backlog: stream (3 messages)",
         unknown,
         f"the migration of {_TOPIC} waits for 1 connections of clients that cannot follow: {client_there}",
     ]
 
 
-@pytest.mark.parametrize(("name", "told"), [("orders-q-DLQ", 1), ("orders-RETRY", 1), ("DLQ", 0), ("a-DLQ-b", 0)])
-def test_topics_of_dead_letters(name: str, told: int) -> None:
-    """Producers of dead letters of older clients come when it is too late, so such a topic is named."""
-    warnings = _found(_with(_TOPIC._replace(topic=name))).warnings
-    assert [warning.startswith(f"persistent://acme/shop/{name} is named like") for warning in warnings] == [True] * told
+@pytest.mark.parametrize(("name", "count"), [("orders-q-DLQ", 1), ("orders-RETRY", 1), ("DLQ", 0), ("a-DLQ-b", 0)])
+def test_topics_of_dead_letters(name: str, count: int) -> None:
+    """A dead-letter topic gets a warning, since older clients produce to it only when a message fails."""
+    warnings = _findings(_with(_TOPIC._replace(topic=name))).warnings
+    assert [warning.startswith(f"persistent://acme/shop/{name} is named like") for warning in warnings] == [
+        True
+    ] * count
 
 
 def test_topic_without_a_schema() -> None:
-    """A schema that a V5 client brings may be refused then."""
-    (told,) = _found(TopicInventory(_TOPIC)).warnings
-    assert told.startswith(f"{_TOPIC} has no schema")
+    """A topic without a schema gets a warning, since V5 clients with a schema may be refused."""
+    (warning,) = _findings(TopicInventory(_TOPIC)).warnings
+    assert warning.startswith(f"{_TOPIC} has no schema")

@@ -1,4 +1,4 @@
-"""A topic that stays regular cannot become scalable by a request that a broker still has."""
+"""A request that a broker still has cannot make a withdrawn topic scalable."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ _LOAD = "/topics/acme/shop/orders/segments/1/load"
 
 
 class _Guard:
-    """The right of an attempt, which it may lose."""
+    """A guard that an attempt can lose."""
 
     def __init__(self) -> None:
         self.notes: list[dict[str, object]] = []
         self.lost = False
 
     def require(self) -> None:
-        """Raise where another attempt is in charge."""
+        """Raise if another attempt is in charge."""
         if self.lost:
             raise Superseded("another attempt")
 
     def check(self) -> Check:
-        """Return the same as a part of a transaction."""
+        """Return the check as a part of a transaction."""
         self.require()
         return Check("/admin", -1)
 
     def note(self, **fields: object) -> None:
-        """Keep it."""
+        """Store the fields."""
         self.notes.append(fields)
 
 
 class _Cluster:
-    """A regular topic whose migration is given up, with the brokers that answer."""
+    """A regular topic whose migration is withdrawn, and the brokers that answer."""
 
     def __init__(self) -> None:
         self.store, self.guard = MemoryStore(), _Guard()
         self.store.create("/admin", b"")
         self.answering = {"a", "b"}
         self.deleted = 0
-        self.settled: Callable[[], object] = lambda: None
+        self.after_wait: Callable[[], object] = lambda: None
         self.paused: Callable[[], object] = lambda: None
 
     def withdrawal(self) -> Withdrawal:
-        """Return what gives it up."""
+        """Return the withdrawal."""
 
         def delete(**_: Any) -> None:
             self.deleted += 1
@@ -75,13 +75,13 @@ class _Cluster:
             self.store,
             self.guard,
             delete,
-            await_late_requests=self.settled,
+            await_late_requests=self.after_wait,
             answering=lambda: {*self.answering},
             pause=lambda _seconds: self.paused(),
         )
 
     def run(self, *asked: str) -> str | None:
-        """Give it up; brokers of these names were asked to make it scalable."""
+        """Withdraw the migration; these brokers were asked to make the topic scalable."""
         return self.withdrawal().run(_TOPIC, 2, asked)
 
 
@@ -92,8 +92,8 @@ def cluster() -> _Cluster:
 
 
 def test_brokers_that_answer_have_no_request(cluster: _Cluster) -> None:
-    """Once all brokers have answered, and nothing of a worker can arrive, the name is free, and all is as it was."""
-    cluster.settled = lambda: pytest.fail("not barred") if bar_path(_TOPIC) not in cluster.store.nodes else None
+    """Once all brokers have answered, and no late request can arrive, the name is free again."""
+    cluster.after_wait = lambda: pytest.fail("not barred") if bar_path(_TOPIC) not in cluster.store.nodes else None
     assert cluster.run("a", "b") == ""
     assert bar_path(_TOPIC) == _BAR
     assert _BAR not in cluster.store.nodes
@@ -102,16 +102,16 @@ def test_brokers_that_answer_have_no_request(cluster: _Cluster) -> None:
 
 @pytest.mark.parametrize("silent", ["before", "after"])
 def test_a_broker_that_does_not_answer_may_have_it(cluster: _Cluster, silent: str) -> None:
-    """The name stays barred, the record says for whom, and the report does not say that all is as it was."""
+    """The name stays barred, the record names the silent broker, and the result says so."""
 
     def thaw() -> None:
         cluster.answering = {"a", "b"} if silent == "before" else {"a"}
 
     cluster.answering = {"a"} if silent == "before" else {"a", "b"}
-    cluster.settled = thaw
-    told = cluster.run("a", "b")
-    assert told
-    assert told.startswith(
+    cluster.after_wait = thaw
+    note = cluster.run("a", "b")
+    assert note
+    assert note.startswith(
         f"b may still have a request to make {_TOPIC} scalable, and does not answer. The node {_BAR}"
     )
     assert _BAR in cluster.store.nodes
@@ -119,20 +119,20 @@ def test_a_broker_that_does_not_answer_may_have_it(cluster: _Cluster, silent: st
 
 
 def test_segments_go_at_once(cluster: _Cluster) -> None:
-    """They are deleted before anything is waited for, with the record that brokers begin, and what came late again."""
+    """Segments and the empty record are deleted before the wait, and late ones after it."""
     cluster.store.create("/topics/acme/shop/orders", b"")
     cluster.store.create("/topics/acme/shop/orders/segments", b"")
     cluster.store.create("/topics/acme/shop/orders/segments/1", b"")
     cluster.store.create(_LOAD, b"{}")
     before: list[tuple[int, bool]] = []
-    cluster.settled = lambda: before.append((cluster.deleted, "/topics/acme/shop/orders" in cluster.store.nodes))
+    cluster.after_wait = lambda: before.append((cluster.deleted, "/topics/acme/shop/orders" in cluster.store.nodes))
     assert cluster.run("a") == ""
     assert before == [(2, False)]
     assert cluster.deleted == 4
 
 
 def test_a_request_that_is_carried_out_is_waited_for(cluster: _Cluster) -> None:
-    """One that holds the lock may succeed; then the topic is scalable, and nothing of it is deleted."""
+    """A request that holds the lock may succeed; then the topic is scalable, and keeps its segments."""
     cluster.store.create(_REQUEST, b"")
 
     def commit() -> None:
@@ -155,7 +155,7 @@ def test_a_request_that_never_ends(cluster: _Cluster, monkeypatch: pytest.Monkey
 
 
 def test_a_request_that_never_ends_stops_no_other_topic(cluster: _Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic is left for the next start, with the bar and its segments, and other topics continue."""
+    """The topic stays barred with its segments until the next start, and other topics continue."""
     monkeypatch.setattr("activities.scalable_topic.conversion.segments._LONGEST_REFUSAL", 0.0)
     bar_creation(cluster.store, _TOPIC, lambda: None)
     cluster.store.create(_REQUEST, b"")
@@ -166,7 +166,7 @@ def test_a_request_that_never_ends_stops_no_other_topic(cluster: _Cluster, monke
 
 
 def test_locks_of_other_topics() -> None:
-    """Neither a topic whose name begins alike nor our own node is a request for the topic."""
+    """Locks of a topic with the same prefix, and our own node, do not count as requests for the topic."""
     store = MemoryStore()
     for name in ("orders-2:5f0c", "orders:pulsar-migrate"):
         store.create(f"/topic-creation-locks/acme/shop/{name}", b"")
@@ -176,7 +176,7 @@ def test_locks_of_other_topics() -> None:
 
 
 def test_a_late_attempt_bars_nothing() -> None:
-    """One that froze before it wrote takes its node back, but not where the attempt in charge relies on it."""
+    """A frozen attempt removes its node, unless the attempt in charge relies on it."""
     store, late = MemoryStore(), _Guard()
 
     def freeze() -> None:
@@ -239,7 +239,7 @@ def _flip(cluster: _Cluster, topic: TopicInventory, change: Callable[..., object
 def test_a_topic_that_is_scalable_all_the_same_is_not_barred(
     cluster: _Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own attempt lets brokers create topics of its name again: it may be deleted one day."""
+    """Its own attempt removes the bar, so that the topic can be created again after a deletion."""
     monkeypatch.setattr("activities.scalable_topic.conversion.topic.foreign_layout", Mock(return_value=None))
     topic = _scalable(cluster)
     layout, _ = _flip(cluster, topic, Mock())._made_scalable(topic, force=False)  # pyright: ignore[reportPrivateUsage]
@@ -248,12 +248,12 @@ def test_a_topic_that_is_scalable_all_the_same_is_not_barred(
 
 
 def test_a_topic_that_another_run_completes_is_not_barred(cluster: _Cluster) -> None:
-    """The next run lets brokers create topics of its name again, also where the regular topic is gone."""
+    """The next run removes the bar, even if the regular topic is gone."""
     _scalable(cluster)
     guard = SimpleNamespace(check=cluster.guard.check, release=lambda: None)
     task = SimpleNamespace(find_topic=Mock(return_value=None))
-    told = list(_complete_topic(cast("Any", task), cluster.store, cast("Any", guard), _TOPIC, cast("Any", None)))
-    assert "its regular topic is gone now" in told[0]
+    notes = list(_complete_topic(cast("Any", task), cluster.store, cast("Any", guard), _TOPIC, cast("Any", None)))
+    assert "its regular topic is gone now" in notes[0]
     assert _BAR not in cluster.store.nodes
 
 
@@ -264,7 +264,7 @@ def test_a_topic_that_another_run_completes_is_not_barred(cluster: _Cluster) -> 
 def test_only_brokers_that_may_have_the_request_are_waited_for(
     cluster: _Cluster, unreachable: str, sent: bool, asked: tuple[str, ...]
 ) -> None:
-    """The record names brokers where the request to make the topic scalable was sent, and was not answered."""
+    """The record names brokers to which the request was sent, and that did not answer."""
     error = AdminUnreachable("no answer", method="POST", url="http://a", sent=sent)
     broker = Mock(**{f"{unreachable}.side_effect": error})
 
@@ -279,7 +279,7 @@ def test_only_brokers_that_may_have_the_request_are_waited_for(
 
 
 def test_a_report_of_load_right_before_the_call(cluster: _Cluster) -> None:
-    """A record without a value that comes while the fence is asked is removed before brokers are asked to migrate."""
+    """An empty record that appears during the fence is removed before the migration request."""
     reports = [b""]
 
     def require() -> None:
