@@ -1,4 +1,4 @@
-"""What the steps of the migrations to scalable topics answer when there is no trouble."""
+"""Default results of the steps of the migrations to scalable topics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ANSWERS: dict[str, Any] = {
     "clean_up": CleanedUp(deleted=1),
     "forget": CleanedUp(),
 }
-"""What each step answers unless a script says otherwise: a migration without trouble."""
+"""Result of each step unless a script has another one: a migration without failures."""
 
 BEFORE_FLIP = ["precheck", "recover", "await_clients", "guard"]
 """The steps that can be undone."""
@@ -63,7 +63,7 @@ SCALABLE = [*BEFORE_FLIP, "flip", "drain", "verify", "complete"]
 
 
 class Script(doubles.Script):
-    """What the steps of the migration of one topic do."""
+    """A script of the steps of the migration of one topic."""
 
     kind: ClassVar[str] = KIND
     input: ClassVar[dict[str, Any]] = PLAN
@@ -101,16 +101,16 @@ MANY_ANSWERS: dict[str, Any] = {
 }
 
 CHILD = SCALABLE
-"""The steps of each topic; claims and policies are its parent's, and so is the cleanup."""
+"""The steps of each topic; the parent has the claims, the policies and the cleanup."""
 
 
 class NamespaceScript(doubles.Script):
-    """What the steps of the migration of many topics do, and those of each topic.
+    """A script of the steps of the migration of many topics, and of each topic.
 
     Args:
-        names: of the topics, in their order.
-        topics: what the steps of single topics answer, by the topic's name.
-        answers: see `doubles.Script`; those of steps of topics are for all topics.
+        names: names of the topics, in order.
+        topics: results of the steps of single topics, by name.
+        answers: see `doubles.Script`; steps of topics answer this for all topics.
     """
 
     kind: ClassVar[str] = NAMESPACE_KIND
@@ -126,12 +126,12 @@ class NamespaceScript(doubles.Script):
         self._own = {name: Script(**own) for name, own in (topics or {}).items()}
 
     async def play(self, call: doubles.Call) -> Any:
-        """Record a call, and answer it; topics are listed behind the cursor."""
+        """Record a call, and answer it; list the topics after the cursor."""
         if call.step == "list_topics":
             self.calls.append(call)
             cursor, limit = call.args
-            behind = [name for name in self._names if name > cursor]
-            return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=len(self._names))
+            following = [name for name in self._names if name > cursor]
+            return Page(items=tuple(WaveItem(name=name) for name in following[:limit]), total=len(self._names))
         own = self._own.get(topic_of(call))
         if own is None or not own.knows(call.step):
             return await super().play(call)
@@ -144,12 +144,12 @@ class NamespaceScript(doubles.Script):
 
     @property
     def own_steps(self) -> list[str]:
-        """The steps that concern all topics, without those that only look."""
+        """The steps that concern all topics, without those that only read."""
         return [call.step for call in self.calls if not topic_of(call) and call.step not in self.unlisted]
 
     @property
     def failures(self) -> dict[str, str]:
-        """What was listed of topics that stayed regular or have faults: names and reasons."""
+        """The reasons of topics that stayed regular or have faults, by name."""
         return {
             failed.path: failed.reason
             for call in self.calls
@@ -159,5 +159,5 @@ class NamespaceScript(doubles.Script):
 
 
 def topic_of(call: doubles.Call) -> str:
-    """Return `tenant/namespace/topic` that a step is about; empty for one that concerns all."""
+    """Return the `tenant/namespace/topic` of a step; empty for a step that concerns all topics."""
     return call.input.topic.removeprefix("persistent://") if isinstance(call.input, ScalableTopicInput) else ""

@@ -1,4 +1,4 @@
-"""Migrations to scalable topics that continue as new after every few events: nothing is lost, nothing runs twice."""
+"""Migrations to scalable topics that continue as new after every few events lose nothing, and run nothing twice."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ WHOLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "window and cleanup": ({}, {**REMOVE, "grace_window": "PT1H"}),
     "window": ({}, {"cleanup": "remove", "grace_window": "PT1H"}),
     "failed cleanup": ({"clean_up": BROKEN}, {**REMOVE, "grace_window": "PT1H"}),
-    "told": ({step: Released(notes=(f"kept by {step}",)) for step in ("recover", "guard", "complete")}, {}),
+    "notes": ({step: Released(notes=(f"kept by {step}",)) for step in ("recover", "guard", "complete")}, {}),
     "scalable all the same": ({"flip": BROKEN, "undo": TURNED_OUT}, {}),
 }
 
 
 @pytest.mark.parametrize("name", WHOLE)
 async def test_every_phase_survives(stage: Harness, name: str) -> None:
-    """A migration in many runs takes the same steps, and ends with the same phases, figures, certificate and notes."""
+    """A migration in many runs has the same steps, phases, figures, certificate and notes as in one run."""
     answers, fields = WHOLE[name]
-    one = await stage.start(Script(**answers), **fields)
+    single = await stage.start(Script(**answers), **fields)
     many = await stage.start(Script(**answers), history_limit=LIMIT, **fields)
-    expected, report = await one.report(), await many.report()
+    expected, report = await single.report(), await many.report()
     assert await many.runs() > len(report.history) // 2
-    assert many.script.steps == one.script.steps
+    assert many.script.steps == single.script.steps
     assert [(entry.phase, entry.outcome) for entry in report.history] == [
         (entry.phase, entry.outcome) for entry in expected.history
     ]
@@ -62,22 +62,22 @@ async def test_every_phase_survives(stage: Harness, name: str) -> None:
 
 @pytest.mark.parametrize("step", ["guard", "drain", "verify"])
 async def test_a_failure_survives(stage: Harness, step: str) -> None:
-    """A failure puts policies back over several runs, in the same order as in one, and is the workflow's."""
-    one, many = (
+    """After a failure, many runs restore policies in the same order as one, and the workflow fails for its reason."""
+    single, many = (
         await stage.start(Script(**{step: BROKEN})),
         await stage.start(Script(**{step: BROKEN}), history_limit=LIMIT),
     )
-    expected, failure = await one.typed_failure(), await many.typed_failure()
+    expected, failure = await single.typed_failure(), await many.typed_failure()
     assert (failure.type, failure.message) == (expected.type, expected.message)
     assert await many.runs() > 2
-    assert many.script.steps == one.script.steps
+    assert many.script.steps == single.script.steps
     status = await many.status()
     assert status.outcome is Outcome.FAILED
     assert all(entry.ended for entry in status.history)
 
 
 async def test_a_rollback_survives(stage: Harness) -> None:
-    """A rollback takes its way back in another run than the one that it was sent to."""
+    """A rollback continues in another run than the one that received it."""
     hang = Hang()
     run = await stage.start(Script(await_clients=hang), history_limit=LIMIT)
     await hang.entered()
@@ -90,7 +90,7 @@ async def test_a_rollback_survives(stage: Harness) -> None:
 
 @pytest.mark.exhaustive  # the time-skipping server forgets queries between two runs, on a busy machine
 async def test_a_rollback_survives_a_refused_flip(stage: Harness) -> None:
-    """That a rollback is legal while clients are waited for is known to every run."""
+    """Every run knows that a rollback is legal while the flip waits for clients."""
     hang = Hang()
     run = await stage.start(Script(flip=CAME, await_clients=[ClientsGone(), hang]), history_limit=LIMIT)
     await _try_again(run)
@@ -102,7 +102,7 @@ async def test_a_rollback_survives_a_refused_flip(stage: Harness) -> None:
 
 
 async def test_the_end_of_a_drain_survives(stage: Harness) -> None:
-    """A drain that was ended by `proceed` stays ended, and is told once."""
+    """A drain that was ended by `proceed` stays ended, and is reported once."""
     hang = Hang()
     run = await stage.start(Script(drain=[hang, LEFT]), history_limit=LIMIT)
     await hang.entered()
@@ -114,7 +114,7 @@ async def test_the_end_of_a_drain_survives(stage: Harness) -> None:
 
 @pytest.mark.exhaustive  # the time-skipping server forgets queries between two runs, on a busy machine
 async def test_a_hold_survives(stage: Harness) -> None:
-    """A migration that is held stays held, however many runs come before it."""
+    """A held migration stays held over any number of runs."""
     run = await stage.start(Script(), history_limit=LIMIT, hold_before_cutover=True)
     await _held(run)
     await run.signal(Verb.PROCEED)
@@ -123,7 +123,7 @@ async def test_a_hold_survives(stage: Harness) -> None:
 
 
 async def test_a_migration_of_many_survives(stage: Harness) -> None:
-    """Waves continue where they were; policies are held by the first run, and put back by the last one."""
+    """Waves continue where they were; the first run overrides policies, and the last one restores them."""
     script = NamespaceScript()
     run = await stage.start(script, history_limit=LIMIT, **REMOVE, grace_window="PT1H")
     report = await run.report()
@@ -135,7 +135,7 @@ async def test_a_migration_of_many_survives(stage: Harness) -> None:
 
 
 async def _try_again(run: Run) -> None:
-    """Begin the next attempt at the flip, as an operator can do."""
+    """Start the next attempt of the flip, as an operator can do."""
     await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
     await run.signal(Verb.PROCEED)
 

@@ -1,4 +1,4 @@
-"""The migration of many topics: waves of them, the budget, the limit of the hold, and the way back."""
+"""The migration of many topics: waves, the error budget, the limit of the hold, and the rollback."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ STILL_THERE = ClientsGone(waiting="1 connections of clients that cannot follow: 
 HELD = ["survey", "recover_all", "hold_all"]
 STUCK = TOPICS[1]
 LONG = 120.0
-"""Seconds that 200 topics may take on a machine that has other work."""
+"""Seconds that 200 topics may take on a busy machine."""
 
 
 async def test_dry_run_gives_the_plan(stage: Harness) -> None:
-    """A dry run ends after the precheck; topics that cannot become scalable are named, and keep nobody from it."""
+    """A dry run ends after the precheck, and names topics that cannot become scalable."""
     blocked = FailedItem(path="acme/shop/bills", reason="[COMPACTED] it is compacted")
     survey = FOUND.model_copy(update={"blocked": (blocked,), "blocked_count": 1})
     run = await stage.start(NamespaceScript(survey=survey), dry_run=True)
@@ -60,7 +60,7 @@ async def test_dry_run_gives_the_plan(stage: Harness) -> None:
 
 
 async def test_dry_run_names_blockers(stage: Harness) -> None:
-    """A dry run that finds blockers ends well, and says each with its cure."""
+    """A dry run that finds blockers succeeds, and names each with its cure."""
     survey = FOUND.model_copy(update={"blockers": (BLOCKER,)})
     report = await (await stage.start(NamespaceScript(survey=survey), dry_run=True)).report()
     assert (report.outcome, report.figures["blockers"]) == (Outcome.PLANNED, 1)
@@ -75,7 +75,7 @@ async def test_blockers_fail_the_migration(stage: Harness) -> None:
 
 
 async def test_whole_path(stage: Harness) -> None:
-    """Policies are held once for all topics, each topic has a workflow of its own, and the report adds them up."""
+    """Policies are overridden once for all topics, each topic has its own workflow, and the report has the sums."""
     longest = FLIPPED.model_copy(update={"seconds": 4.0})
     run, script = await _start(stage, topics={TOPICS[3]: {"flip": FlipAnswer(flipped=longest)}})
     report = await run.report()
@@ -102,7 +102,7 @@ async def test_whole_path(stage: Harness) -> None:
 
 
 async def test_topics_share_what_their_parent_has(stage: Harness) -> None:
-    """Each topic gets its parent's options, names it as its own, and is neither held nor cleaned up by itself."""
+    """Each topic gets the options of its parent, and is neither held nor cleaned up by itself."""
     run, script = await _start(
         stage, names=TOPICS[:1], force=True, client_timeout="PT3H", **REMOVE, grace_window="PT0S"
     )
@@ -130,7 +130,7 @@ async def test_it_is_held_before_the_first_topic(stage: Harness) -> None:
 
 @pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.exhaustive)])
 async def test_many_topics_with_two_that_fail(stage: Harness, count: int) -> None:
-    """A canary, a gate, waves, and a budget that stops them; the report names both topics with their reasons."""
+    """The waves have a canary, a gate and an error budget; the report names both failed topics with their reasons."""
     names = [f"acme/shop/orders-{number:03}" for number in range(count)]
     failing = {name: {"await_clients": STILL_THERE} for name in (names[10], names[15])}
     waves: dict[str, Any] = {"canary": 2, "wave_size": 30, "parallelism": 10, "gate": "canary", "deadline": "PT48H"}
@@ -165,7 +165,7 @@ async def test_many_topics_with_two_that_fail(stage: Harness, count: int) -> Non
 
 
 async def test_a_canary_that_fails_stops_the_waves(stage: Harness) -> None:
-    """With `when_held: stop` a failed canary ends the migration without further topics; policies are put back."""
+    """With `when_held: stop` a failed canary ends the migration without further topics, and policies are restored."""
     waves = {"canary": 1, "wave_size": 10, "gate": "none", "when_held": "stop", "deadline": "PT48H"}
     run, script = await _start(stage, topics={TOPICS[0]: {"precheck": DENIED}}, waves=waves)
     report = await run.report()
@@ -176,10 +176,10 @@ async def test_a_canary_that_fails_stops_the_waves(stage: Harness) -> None:
 
 
 async def test_faults_of_a_topic_are_a_failure(stage: Harness) -> None:
-    """A topic that is scalable with faults counts as failed, with these; one with old messages left is told apart."""
+    """A scalable topic with faults counts as failed; one with unconsumed old messages is reported separately."""
     check = TopicCheck(faults=("billing has no record",), segments=3, subscriptions=2, pruned=0)
-    left = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
-    run, script = await _start(stage, topics={STUCK: {"verify": check}, TOPICS[2]: {"drain": left}}, **BUDGET)
+    drained = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
+    run, script = await _start(stage, topics={STUCK: {"verify": check}, TOPICS[2]: {"drain": drained}}, **BUDGET)
     report = await run.report()
     assert script.failures == {STUCK: "billing has no record"}
     assert report.outcome is Outcome.DONE_WITH_FAILURES
@@ -188,16 +188,16 @@ async def test_faults_of_a_topic_are_a_failure(stage: Harness) -> None:
     assert report.figures["longest_drain_seconds"] == 9.0
 
 
-async def test_old_messages_alone_leave_a_mark(stage: Harness) -> None:
-    """A migration all of whose topics are scalable, one with old messages left, is done with failures."""
-    left = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
-    run, script = await _start(stage, topics={STUCK: {"drain": left}})
+async def test_unconsumed_messages_change_the_outcome(stage: Harness) -> None:
+    """Unconsumed old messages of one topic make the outcome `DONE_WITH_FAILURES`."""
+    drained = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
+    run, script = await _start(stage, topics={STUCK: {"drain": drained}})
     report = await run.report()
     assert (report.outcome, script.failures) == (Outcome.DONE_WITH_FAILURES, {})
 
 
 async def test_policies_are_held_for_as_long_as_the_input_says(stage: Harness) -> None:
-    """With `hold_limit` no further topic begins, those that wait stay regular and are listed, and policies go back."""
+    """After `hold_limit` no further topic starts, waiting ones stay regular, and policies are restored."""
     script = NamespaceScript(topics={STUCK: {"await_clients": Hang()}})
     waves = {"canary": 1, "wave_size": 1, "gate": "none", "deadline": "PT48H"}
     run = await stage.start(script, waves=waves, hold_limit="PT3S")
@@ -213,7 +213,7 @@ async def test_policies_are_held_for_as_long_as_the_input_says(stage: Harness) -
 
 
 async def test_the_limit_ends_a_wait_for_the_operator(stage: Harness) -> None:
-    """Nobody who forgets a gate leaves policies held for good."""
+    """A gate without an answer ends at the limit, so that policies are restored."""
     waves = {"canary": 1, "wave_size": 1, "gate": "every wave", "deadline": "PT48H"}
     run, script = await _start(stage, waves=waves, hold_limit="PT5H")
     report = await run.report()
@@ -224,8 +224,8 @@ async def test_the_limit_ends_a_wait_for_the_operator(stage: Harness) -> None:
     assert 5 * 3600 <= report.figures["held_seconds"] < 5 * 3600 + 60
 
 
-async def test_a_rollback_beside_the_limit_waits_for_topics_that_are_scalable(stage: Harness) -> None:
-    """A topic that is behind its flip when the limit passes comes to its end before policies are put back."""
+async def test_a_rollback_at_the_limit_waits_for_scalable_topics(stage: Harness) -> None:
+    """A topic that has been flipped when the limit passes is completed before policies are restored."""
     hang = Hang()
     script = NamespaceScript(topics={TOPICS[0]: {"verify": hang}})
     run = await stage.start(script, hold_limit="PT3S")
@@ -243,7 +243,7 @@ async def test_a_rollback_beside_the_limit_waits_for_topics_that_are_scalable(st
 
 @pytest.mark.parametrize("step", HELD[1:])
 async def test_rollback_before_the_first_topic(stage: Harness, step: str) -> None:
-    """A rollback before any topic has begun puts policies back, and nothing has changed."""
+    """A rollback before the first topic restores policies, and nothing has changed."""
     hang = Hang()
     run, script = await _start(stage, **{step: hang})
     await hang.entered()
@@ -254,16 +254,16 @@ async def test_rollback_before_the_first_topic(stage: Harness, step: str) -> Non
 
 
 async def test_rollback_ends_topics_that_wait(stage: Harness) -> None:
-    """A rollback takes the topics that wait back, lets those that are scalable come to their end, and says how many.
+    """A rollback withdraws waiting topics, completes scalable ones, and reports their number.
 
-    Nobody waits for consumers of those any more.
+    The migration does not wait for consumers of these any more.
     """
-    waiting, draining, behind = Hang(), Hang(), Hang()
+    waiting, draining, verifying = Hang(), Hang(), Hang()
     drain = [draining, ANSWERS["drain"]]
-    topics = {STUCK: {"await_clients": waiting}, TOPICS[2]: {"verify": behind}, TOPICS[3]: {"drain": drain}}
+    topics = {STUCK: {"await_clients": waiting}, TOPICS[2]: {"verify": verifying}, TOPICS[3]: {"drain": drain}}
     run, script = await _start(stage, topics=topics)
     await waiting.entered()
-    await behind.entered()
+    await verifying.entered()
     await draining.entered()
     await run.until(lambda status: status.progress is not None and status.progress.done == 2)
     assert (await run.status()).undo is Undo.FREE
@@ -271,7 +271,7 @@ async def test_rollback_ends_topics_that_wait(stage: Harness) -> None:
     status = await run.until(_waits(WaitKind.ITEMS))
     assert status.waiting is not None
     assert "after their cancellation" in status.waiting.why
-    behind.release()
+    verifying.release()
     report = await run.report()
     assert script.steps_of(STUCK) == [*CHILD[:3], "undo"]
     assert script.steps_of(TOPICS[2]) == CHILD
@@ -286,7 +286,7 @@ async def test_rollback_ends_topics_that_wait(stage: Harness) -> None:
 
 
 async def test_rollback_finds_a_topic_scalable(stage: Harness) -> None:
-    """A topic that turned out to be scalable when it was to go back counts as done."""
+    """A topic that turns out to be scalable during its rollback counts as done."""
     hang = Hang()
     topics = {STUCK: {"flip": hang, "undo": TURNED_OUT}}
     run, script = await _start(stage, names=TOPICS[:2], topics=topics)
@@ -297,8 +297,8 @@ async def test_rollback_finds_a_topic_scalable(stage: Harness) -> None:
     assert any("2 topics are scalable and stay scalable" in note for note in report.notes)
 
 
-async def test_cancelled_amid_its_waves(stage: Harness) -> None:
-    """A workflow that is cancelled ends its topics first, puts policies back, and ends as cancelled."""
+async def test_cancelled_during_its_waves(stage: Harness) -> None:
+    """A cancelled workflow ends its topics first, restores policies, and ends as cancelled."""
     hang = Hang()
     run, script = await _start(stage, names=TOPICS[:2], topics={STUCK: {"guard": hang}})
     await hang.entered()
@@ -308,8 +308,8 @@ async def test_cancelled_amid_its_waves(stage: Harness) -> None:
     assert script.own_steps == [*HELD, "release_all"]
 
 
-async def test_policies_are_put_back_until_that_succeeds(stage: Harness) -> None:
-    """COMPLETE is repeated until it succeeds."""
+async def test_policies_are_restored_until_that_succeeds(stage: Harness) -> None:
+    """COMPLETE is retried until it succeeds."""
     run, script = await _start(stage, names=TOPICS[:1], release_all=[DENIED, DENIED, Released()])
     report = await run.report()
     assert script.own_steps == [*HELD, *3 * ["release_all"], "forget_all"]
@@ -317,14 +317,14 @@ async def test_policies_are_put_back_until_that_succeeds(stage: Harness) -> None
 
 
 async def test_failure_of_the_guard(stage: Harness) -> None:
-    """Where policies cannot be held no topic begins, and the failure is the workflow's."""
+    """If policies cannot be overridden, no topic starts, and the workflow fails for that reason."""
     run, script = await _start(stage, hold_all=DENIED)
     assert (await run.typed_failure()).message == "no right"
     assert script.steps == [*HELD, "release_all"]
 
 
 async def test_cleanup(stage: Harness) -> None:
-    """In the window `cleanup` deletes all regular topics that nobody needs; others are named."""
+    """In the window `cleanup` deletes all regular topics that are not needed, and names the others."""
     stays = FailedItem(path=f"persistent://{STUCK}", reason="2 clients are connected to it")
     cleaned = CleanedUp(deleted=4, remaining=(stays,), remaining_count=1)
     run, script = await _start(stage, clean_up_all=cleaned, cleanup="remove")
@@ -337,8 +337,8 @@ async def test_cleanup(stage: Harness) -> None:
     assert any(failed.items == (stays,) for failed in report.failed_items)
 
 
-async def test_a_topic_that_a_person_takes_back_has_failed(stage: Harness) -> None:
-    """An operator may roll one topic back: it stays regular, and does not count as scalable."""
+async def test_a_topic_that_an_operator_rolled_back_has_failed(stage: Harness) -> None:
+    """A topic that an operator rolled back stays regular, and does not count as scalable."""
     hang = Hang()
     run, script = await _start(stage, topics={STUCK: {"await_clients": hang}}, **BUDGET)
     await hang.entered()
@@ -354,7 +354,7 @@ BUDGET: dict[str, Any] = {
 
 
 async def _start(stage: Harness, **given: Any) -> tuple[Run, NamespaceScript]:
-    """Start a migration; what is no answer of a step is a field of its input."""
+    """Start a migration; keywords that are not results of steps are fields of its input."""
     of_script = {name: value for name, value in given.items() if name in {"names", "topics", *NamespaceScript.usual}}
     script = NamespaceScript(**of_script)
     return await stage.start(script, **{name: given[name] for name in given.keys() - of_script.keys()}), script

@@ -1,4 +1,4 @@
-"""An operation on scalable topics from its start to its report, and how it is ended."""
+"""An operation on scalable topics from its start to its report, and its early ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCKER = Blocker(code="NO_TOPICS", cause="none fits.", cure="correct the patter
 
 
 class Script(doubles.Script):
-    """What the steps of an operation do."""
+    """A script of the steps of an operation."""
 
     kind: ClassVar[str] = KIND
     input: ClassVar[dict[str, Any]] = {
@@ -48,7 +48,7 @@ WHOLE = ["check_operation", "operate", "complete_operation"]
 
 
 async def test_whole_path(stage: Harness) -> None:
-    """Topics are counted and dealt with, and the cluster is given back; report and certificate say what came of it."""
+    """The operation processes the topics, releases the cluster, and reports the results."""
     run = await stage.start(Script())
     report = await run.report()
     assert run.script.steps == WHOLE
@@ -63,7 +63,7 @@ async def test_whole_path(stage: Harness) -> None:
 
 
 async def test_dry_run(stage: Harness) -> None:
-    """It ends with the plan, and with blockers where there are some."""
+    """A dry run ends with the plan, or with blockers."""
     run = await stage.start(Script(check_operation=OperationCheck(topics=3, plan=DONE)), dry_run=True)
     report = await run.report()
     assert (report.outcome, run.script.steps) == (Outcome.PLANNED, WHOLE[:1])
@@ -73,24 +73,24 @@ async def test_dry_run(stage: Harness) -> None:
 
 
 async def test_blockers_fail_it(stage: Harness) -> None:
-    """Before anything is changed."""
+    """Blockers fail the operation before anything is changed."""
     run = await stage.start(Script(check_operation=OperationCheck(blockers=(BLOCKER,))))
     assert (await run.typed_failure()).type == FailureKind.PRECHECK_FAILED
     assert run.script.steps == WHOLE[:1]
 
 
 async def test_failed_topics_are_named(stage: Harness) -> None:
-    """The others were dealt with, and the outcome says that some were not."""
+    """Failed topics are named, the others are processed, and the outcome says so."""
     run = await stage.start(Script(operate=FAILED))
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
-    assert [one.path for failed in report.failed_items for one in failed.items] == ["a/b/d"]
+    assert [item.path for failed in report.failed_items for item in failed.items] == ["a/b/d"]
     assert any(note.endswith("x") for note in report.notes)
     assert run.script.steps == WHOLE
 
 
-async def test_rollback_gives_the_cluster_back(stage: Harness) -> None:
-    """The step that runs is cancelled, and nothing stays held; what was done stays."""
+async def test_rollback_releases_the_cluster(stage: Harness) -> None:
+    """A rollback cancels the running step and releases the cluster; finished topics stay changed."""
     hang = Hang()
     run = await stage.start(Script(operate=hang))
     await hang.entered()
@@ -102,8 +102,8 @@ async def test_rollback_gives_the_cluster_back(stage: Harness) -> None:
     assert "changes of finished topics stay" in report.notes[-1]
 
 
-async def test_a_failure_gives_the_cluster_back(stage: Harness) -> None:
-    """A cluster that another migration holds ends it with that reason."""
+async def test_a_failure_releases_the_cluster(stage: Harness) -> None:
+    """An operation fails with the reason if another migration holds the cluster."""
     held = ApplicationError("held by another", type=FailureKind.CONFLICT, non_retryable=True)
     run = await stage.start(Script(operate=held))
     assert (await run.typed_failure()).message == "held by another"
@@ -111,8 +111,8 @@ async def test_a_failure_gives_the_cluster_back(stage: Harness) -> None:
 
 
 @pytest.mark.parametrize("verb", [Verb.PROCEED, Verb.ROLLBACK])
-async def test_it_waits_for_the_word(stage: Harness, verb: Verb) -> None:
-    """With `hold_before_cutover` no topic is touched before `proceed`, and `rollback` ends the wait."""
+async def test_it_waits_for_proceed(stage: Harness, verb: Verb) -> None:
+    """With `hold_before_cutover` no topic is changed before `proceed`, and `rollback` ends the wait."""
     run = await stage.start(Script(), hold_before_cutover=True)
     await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
     assert run.script.steps == WHOLE[:1]
@@ -122,8 +122,8 @@ async def test_it_waits_for_the_word(stage: Harness, verb: Verb) -> None:
     assert ("operate" in run.script.steps) is (verb is Verb.PROCEED)
 
 
-async def test_what_makes_no_sense_is_refused(stage: Harness) -> None:
-    """There is nothing to pause, and nothing to clean up."""
+async def test_inapplicable_verbs_are_refused(stage: Harness) -> None:
+    """An operation refuses pause and cleanup."""
     hang = Hang()
     run = await stage.start(Script(operate=hang))
     await hang.entered()

@@ -1,4 +1,4 @@
-"""Whether the migration that holds a cluster still runs, as a real Temporal server knows it."""
+"""The state of the migration that holds a cluster, as a real Temporal server reports it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _STORE = parse_store_url("zk:zk:2181/pulsar")
 
 
 async def _is_open(client: Client, workflow_id: str, run_id: str) -> bool:
-    """Ask from a thread, as steps do."""
-    known = Owners(Runtime(Settings(), client, "", asyncio.get_running_loop()))
-    return await asyncio.to_thread(known.is_open, Claim(workflow_id=workflow_id, run_id=run_id), _STORE)
+    """Ask from a thread, like the steps."""
+    owners = Owners(Runtime(Settings(), client, "", asyncio.get_running_loop()))
+    return await asyncio.to_thread(owners.is_open, Claim(workflow_id=workflow_id, run_id=run_id), _STORE)
 
 
 async def test_a_migration_that_runs(stage: Harness) -> None:
-    """The run that has taken a claim is open until it has ended; another run of the same migration is another."""
+    """The run that took a claim is open until it ends, and another run does not count as the same."""
     hang = Hang()
     run = await stage.start(Script(precheck=hang))
     run_id = run.handle.first_execution_run_id or ""
@@ -44,7 +44,7 @@ async def test_a_migration_that_runs(stage: Harness) -> None:
 
 
 async def test_a_migration_that_was_terminated(stage: Harness) -> None:
-    """What it left may be taken over."""
+    """The claim of a terminated run may be taken over."""
     run = await stage.start(Script(), hold_before_cutover=True)
     run_id = run.handle.first_execution_run_id or ""
     # Not during a step: of those the test server keeps its clock locked indefinitely.
@@ -55,7 +55,7 @@ async def test_a_migration_that_was_terminated(stage: Harness) -> None:
 
 
 async def test_a_migration_in_many_runs(stage: Harness) -> None:
-    """Runs that follow each other are the run that has taken the claim."""
+    """Continued runs count as the run that took the claim."""
     hang = Hang()
     run = await stage.start(Script(guard=hang), history_limit=3)
     await hang.entered()
@@ -65,14 +65,14 @@ async def test_a_migration_in_many_runs(stage: Harness) -> None:
     await run.report()
 
 
-async def test_a_migration_that_nobody_knows(stage: Harness) -> None:
-    """It may run under another Temporal: nobody takes its claim over."""
+async def test_a_migration_that_temporal_does_not_know(stage: Harness) -> None:
+    """A claim of an unknown workflow is not taken over, since it may run under another Temporal."""
     with pytest.raises(ClaimHeld, match="scalable-topic/elsewhere"):
         await _is_open(stage.client, "scalable-topic/elsewhere", "1")
 
 
 async def test_a_migration_of_another_kind(stage: Harness) -> None:
-    """It cleans up itself, whether it runs or not."""
+    """A claim of another kind of migration is never taken over, whether it runs or not."""
     with pytest.raises(ClaimHeld, match="metadata-store/c"):
         await _is_open(stage.client, "metadata-store/c", "1")
 
@@ -81,7 +81,7 @@ async def test_a_migration_of_another_kind(stage: Harness) -> None:
 async def test_temporal_does_not_answer(
     stage: Harness, monkeypatch: pytest.MonkeyPatch, away: Callable[[Proxy], None]
 ) -> None:
-    """Without an answer nothing is taken over; whoever asks tries again."""
+    """Without an answer no claim is taken over, and the caller retries."""
     monkeypatch.setattr(context, "_RPC_TIMEOUT", 0.5)
     with Proxy(stage.client.service_client.config.target_host) as link:
         client = await Client.connect(link.address)

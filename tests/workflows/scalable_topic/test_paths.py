@@ -1,4 +1,4 @@
-"""The migration of one topic from its start to its report, without trouble and with what it must wait for."""
+"""The migration of one topic from its start to its report, without failures and with all that it waits for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STILL_THERE = ClientsGone(waiting="1 connections of clients that cannot follow: 
 
 
 async def test_dry_run_gives_the_plan(stage: Harness) -> None:
-    """A dry run ends after the precheck, with the segments that will come."""
+    """A dry run ends after the precheck, with the planned segments."""
     run = await stage.start(Script(), dry_run=True)
     report = await run.report()
     assert (report.outcome, run.script.steps) == (Outcome.PLANNED, ["precheck"])
@@ -43,7 +43,7 @@ async def test_dry_run_gives_the_plan(stage: Harness) -> None:
 
 
 async def test_dry_run_names_blockers(stage: Harness) -> None:
-    """A dry run that finds blockers ends well, and says each with its cure."""
+    """A dry run that finds blockers succeeds, and names each with its cure."""
     run = await stage.start(Script(precheck=READY.model_copy(update={"blockers": (BLOCKER,)})), dry_run=True)
     report = await run.report()
     assert report.outcome is Outcome.PLANNED
@@ -61,7 +61,7 @@ async def test_blockers_fail_the_migration(stage: Harness) -> None:
 
 
 async def test_whole_path(stage: Harness) -> None:
-    """The topic is guarded, flipped, drained and verified; figures and certificate say so, and no window is kept."""
+    """The topic is guarded, flipped, drained and verified, with figures and certificate, and no grace window."""
     run = await stage.start(Script())
     report = await run.report()
     assert run.script.steps == [*SCALABLE, "forget"]
@@ -100,8 +100,8 @@ async def test_origin_of_a_topic_without_partitions(stage: Harness) -> None:
     assert (report.certificate["migrated_from"], report.certificate["partitions"]) == (TOPIC, 0)
 
 
-async def test_what_is_left_of_policies_is_told(stage: Harness) -> None:
-    """What somebody else has set meanwhile stays, and the report says so, whichever step finds it."""
+async def test_policies_that_stay_changed_are_reported(stage: Harness) -> None:
+    """The report names policies that another client changed, whichever step finds them."""
     steps = ("recover", "guard", "complete")
     run = await stage.start(Script(**{step: Released(notes=(f"retention stays, says {step}",)) for step in steps}))
     report = await run.report()
@@ -109,7 +109,7 @@ async def test_what_is_left_of_policies_is_told(stage: Harness) -> None:
 
 
 async def test_it_is_held_before_the_flip(stage: Harness) -> None:
-    """By default nothing is changed without `proceed`, since there is no way back afterwards."""
+    """By default nothing changes without `proceed`, since there is no rollback afterwards."""
     run = await stage.start(Script(), hold_before_cutover=True)
     status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
     assert (status.phase, status.undo) == (Phase.CLIENTS, Undo.FREE)
@@ -120,7 +120,7 @@ async def test_it_is_held_before_the_flip(stage: Harness) -> None:
 
 
 async def test_it_is_paused_before_the_flip(stage: Harness) -> None:
-    """A pause while clients are waited for holds before anything is changed, and `resume` continues."""
+    """A pause during the wait for clients holds the migration before any change, and `resume` continues it."""
     hang = Hang()
     run = await stage.start(Script(await_clients=hang))
     await hang.entered()
@@ -133,7 +133,7 @@ async def test_it_is_paused_before_the_flip(stage: Harness) -> None:
 
 
 async def test_clients_are_waited_for_as_long_as_the_input_says(stage: Harness) -> None:
-    """The wait for clients ends with `client_timeout`; then the topic stays regular, and the failure says why."""
+    """After `client_timeout` the topic stays regular, and the failure says why."""
     run = await stage.start(Script(await_clients=STILL_THERE), client_timeout="PT2H")
     failure = await run.typed_failure()
     assert failure.type == FailureKind.NOT_READY
@@ -147,17 +147,17 @@ async def test_clients_are_waited_for_as_long_as_the_input_says(stage: Harness) 
 
 
 async def test_clients_that_come_before_the_flip_are_waited_for(stage: Harness) -> None:
-    """A flip that is refused has changed nothing; clients are waited for again, and then it is done."""
+    """A refused flip has changed nothing; it is repeated when the clients are gone."""
     run = await stage.start(Script(flip=[CAME, CAME, ANSWERS["flip"]]))
     report = await run.report()
     assert run.script.steps == [*BEFORE_FLIP, *2 * ["flip", "await_clients"], *SCALABLE[4:], "forget"]
     assert report.outcome is Outcome.DONE
-    # The same reason is told once.
+    # The same reason is noted once.
     assert len([note for note in report.notes if "nothing was changed yet: 1 connections of clients" in note]) == 1
 
 
 async def test_clients_that_came_and_stay_keep_the_topic_regular(stage: Harness) -> None:
-    """Where the clients that came before the flip do not leave in time, all is given back, and nothing was changed."""
+    """If new clients do not leave in time, everything is restored, and the topic stays regular."""
     run = await stage.start(Script(flip=CAME, await_clients=[ClientsGone(), STILL_THERE]))
     failure = await run.typed_failure()
     assert failure.type == FailureKind.NOT_READY
@@ -167,8 +167,8 @@ async def test_clients_that_came_and_stay_keep_the_topic_regular(stage: Harness)
     assert [entry.outcome for entry in status.history[-2:]] == [Outcome.FAILED, Outcome.DONE]
 
 
-async def test_a_broker_that_refuses_for_good_is_not_asked_for_ever(stage: Harness) -> None:
-    """Refusals end with `client_timeout` too, where nobody is seen to wait for; attempts grow rarer meanwhile."""
+async def test_refusals_end_with_the_client_timeout(stage: Harness) -> None:
+    """Refusals end with `client_timeout`, even if no client is seen; attempts become less frequent."""
     run = await stage.start(Script(flip=CAME), client_timeout="PT10M")
     failure = await run.typed_failure()
     assert failure.type == FailureKind.NOT_READY
@@ -178,8 +178,8 @@ async def test_a_broker_that_refuses_for_good_is_not_asked_for_ever(stage: Harne
     assert 40 < run.script.steps.count("flip") < 100
 
 
-async def test_time_that_it_was_held_is_no_wait_for_clients(stage: Harness) -> None:
-    """Clients that come after a long hold have as much time to leave as those that were there before it."""
+async def test_a_hold_does_not_shorten_the_wait_for_clients(stage: Harness) -> None:
+    """Clients that connect after a long hold have the full `client_timeout` to leave."""
     run = await stage.start(
         Script(flip=[CAME, ANSWERS["flip"]]), hold_before_cutover=True, client_timeout="PT1H", grace_window="PT0S"
     )
@@ -194,7 +194,7 @@ async def test_time_that_it_was_held_is_no_wait_for_clients(stage: Harness) -> N
 
 
 async def test_a_difference_to_the_plan_is_a_failure(stage: Harness) -> None:
-    """A layout that is not as planned is told, stands in the certificate, and leaves its mark on the outcome."""
+    """A layout that differs from the plan is noted, is in the certificate, and changes the outcome."""
     odd = FLIPPED.model_copy(update={"faults": ("epoch is 1, and not 0",)})
     run = await stage.start(Script(flip=FlipAnswer(flipped=odd)))
     report = await run.report()
@@ -204,10 +204,10 @@ async def test_a_difference_to_the_plan_is_a_failure(stage: Harness) -> None:
 
 
 async def test_the_drain_is_ended_by_proceed(stage: Harness) -> None:
-    """`proceed` ends the wait for old messages; what is left is counted again, and told."""
+    """`proceed` ends the wait for old messages; the remaining ones are counted again and reported."""
     hang = Hang()
-    left = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
-    run = await stage.start(Script(drain=[hang, left]))
+    drained = DrainedTopic(seconds=9.0, backlogs={"billing": 7})
+    run = await stage.start(Script(drain=[hang, drained]))
     await hang.entered()
     status = await run.status()
     assert status.legal_verbs == [Verb.PROCEED]
@@ -226,7 +226,7 @@ async def test_the_drain_is_ended_by_proceed(stage: Harness) -> None:
 
 
 async def test_the_drain_is_bounded(stage: Harness) -> None:
-    """Old messages are waited for as long as the input says; what is left then is told, and policies are put back."""
+    """After `drain_timeout` the remaining old messages are reported, and policies are restored."""
     run = await stage.start(Script(drain=DrainedTopic(seconds=600.0, backlogs={"billing": 7})), drain_timeout="PT10M")
     report = await run.report()
     drain = next(entry for entry in report.history if entry.phase == Phase.DRAIN)
@@ -236,7 +236,7 @@ async def test_the_drain_is_bounded(stage: Harness) -> None:
 
 
 async def test_faults_are_an_alarm(stage: Harness) -> None:
-    """What VERIFY finds is shown in red, stands in the certificate, and does not keep policies from being put back."""
+    """Faults of VERIFY are shown in red, are in the certificate, and policies are restored."""
     fault = "billing has no cursor on segment 0000-5554-3"
     run = await stage.start(Script(verify=TopicCheck(faults=(fault,), segments=3, subscriptions=2, pruned=0)))
     report = await run.report()
@@ -246,7 +246,7 @@ async def test_faults_are_an_alarm(stage: Harness) -> None:
 
 
 async def test_a_policy_that_is_not_set_is_a_fault(stage: Harness) -> None:
-    """What COMPLETE could not do for the topic is an alarm, and stands in the certificate after VERIFY's faults."""
+    """Faults of COMPLETE are an alarm, and follow those of VERIFY in the certificate."""
     checked = TopicCheck(faults=("no cursor",), segments=3, subscriptions=2, pruned=0)
     refused = Released(notes=("retention stays",), faults=("brokers refuse the auto-scale policy",))
     run = await stage.start(Script(verify=checked, complete=refused))
@@ -258,8 +258,8 @@ async def test_a_policy_that_is_not_set_is_a_fault(stage: Harness) -> None:
 
 
 @pytest.mark.parametrize("step", SCALABLE)
-async def test_a_step_that_fails_for_a_while_is_repeated(stage: Harness, step: str) -> None:
-    """A server that is away for a while changes nothing but the time that it takes."""
+async def test_a_step_that_fails_temporarily_is_retried(stage: Harness, step: str) -> None:
+    """A server that is down for a while only costs time."""
     script = Script(**{step: [TimeoutError("broker-2 does not answer"), ANSWERS[step]]})
     report = await (await stage.start(script)).report()
     assert report.outcome is Outcome.DONE
@@ -267,5 +267,5 @@ async def test_a_step_that_fails_for_a_while_is_repeated(stage: Harness, step: s
 
 
 def _until(run: Run, step: str) -> list[Any]:
-    """Until when the calls of a step were to wait."""
+    """Return the deadline of each call of a step."""
     return [call.args[0] for call in run.script.calls if call.step == step]

@@ -1,4 +1,4 @@
-"""The way back of the migration of one topic: free before the flip, none behind it, and policies never stay held."""
+"""The rollback of the migration of one topic: free before the flip, refused after it; policies are always restored."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.workflows.scalable_topic.activities import (
 )
 
 DENIED = ApplicationError("no right", type=FailureKind.DENIED, non_retryable=True)
-BEHIND = ("flip", "drain", "verify", "complete")
-"""Steps behind the point of no return."""
+AFTER_FLIP = ("flip", "drain", "verify", "complete")
+"""Steps after the point of no return."""
 
 
 async def _at(stage: Harness, step: str, hang: Hang | None = None, **answers: object) -> tuple[Run, Hang]:
-    """Return a migration that is in the midst of a step, the first time that it takes it."""
+    """Return a migration in the first call of a step."""
     hang = hang or Hang()
     run = await stage.start(Script(**{step: [hang, ANSWERS[step]], **answers}))
     await hang.entered()
@@ -38,7 +38,7 @@ async def _at(stage: Harness, step: str, hang: Hang | None = None, **answers: ob
 
 
 async def test_rollback_in_the_precheck(stage: Harness) -> None:
-    """Where nothing was begun a rollback has nothing to undo."""
+    """A rollback in the precheck has nothing to undo."""
     run, _ = await _at(stage, "precheck")
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
@@ -47,7 +47,7 @@ async def test_rollback_in_the_precheck(stage: Harness) -> None:
 
 @pytest.mark.parametrize("step", BEFORE_FLIP[1:])
 async def test_rollback_before_the_flip(stage: Harness, step: str) -> None:
-    """A rollback cancels the step that runs, puts policies back, and leaves the topic regular."""
+    """A rollback cancels the running step, restores policies, and leaves the topic regular."""
     run, _ = await _at(stage, step, undo=Undone(notes=("retention stays",)))
     assert (await run.status()).undo is Undo.FREE
     await run.signal(Verb.ROLLBACK)
@@ -60,7 +60,7 @@ async def test_rollback_before_the_flip(stage: Harness, step: str) -> None:
 
 
 async def test_rollback_while_it_is_held(stage: Harness) -> None:
-    """A migration that is held before the flip can be rolled back instead."""
+    """A migration that is held before the flip can be rolled back."""
     run = await stage.start(Script(), hold_before_cutover=True)
     await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
     await run.signal(Verb.ROLLBACK)
@@ -69,7 +69,7 @@ async def test_rollback_while_it_is_held(stage: Harness) -> None:
 
 
 async def test_rollback_while_clients_that_came_are_waited_for(stage: Harness) -> None:
-    """A flip that was refused has changed nothing, so there is a way back until it is tried again."""
+    """After a refused flip a rollback is legal until the next attempt."""
     hang = Hang()
     run = await stage.start(Script(flip=CAME, await_clients=[ClientsGone(), hang]))
     await _try_again(run)
@@ -82,8 +82,8 @@ async def test_rollback_while_clients_that_came_are_waited_for(stage: Harness) -
     assert run.script.steps == [*BEFORE_FLIP, "flip", "await_clients", "undo"]
 
 
-async def test_a_rollback_is_kept_though_clients_leave_meanwhile(stage: Harness) -> None:
-    """A rollback that was accepted while clients were waited for is not followed by another flip."""
+async def test_a_rollback_holds_although_clients_leave(stage: Harness) -> None:
+    """After an accepted rollback no flip follows, even if the clients leave."""
     hang = Hang(deaf=True)
     run = await stage.start(Script(flip=[CAME, ANSWERS["flip"]], await_clients=[ClientsGone(), hang]))
     await _try_again(run)
@@ -94,7 +94,7 @@ async def test_a_rollback_is_kept_though_clients_leave_meanwhile(stage: Harness)
 
 
 async def test_rollback_between_two_tries(stage: Harness) -> None:
-    """Before clients are looked at again there is a way back too."""
+    """A rollback is legal before the next check of the clients."""
     run = await stage.start(Script(flip=CAME))
     status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
     assert status.waiting is not None
@@ -104,8 +104,8 @@ async def test_rollback_between_two_tries(stage: Harness) -> None:
     assert run.script.steps == [*BEFORE_FLIP, "flip", "undo"]
 
 
-async def test_there_is_no_way_back_in_the_second_try(stage: Harness) -> None:
-    """Once clients have left again the flip is what it was: it cannot be rolled back."""
+async def test_the_second_try_cannot_be_rolled_back(stage: Harness) -> None:
+    """The second attempt of the flip cannot be rolled back either."""
     hang = Hang()
     run = await stage.start(Script(flip=[CAME, hang]))
     await _try_again(run)
@@ -116,8 +116,8 @@ async def test_there_is_no_way_back_in_the_second_try(stage: Harness) -> None:
     assert (await run.report()).outcome is Outcome.DONE
 
 
-@pytest.mark.parametrize("step", BEHIND)
-async def test_rollback_behind_the_point_of_no_return(stage: Harness, step: str) -> None:
+@pytest.mark.parametrize("step", AFTER_FLIP)
+async def test_rollback_after_the_point_of_no_return(stage: Harness, step: str) -> None:
     """From the flip on a rollback is refused with the reason, and the migration continues to its end."""
     run, hang = await _at(stage, step)
     assert (await run.status()).undo is Undo.NONE
@@ -130,7 +130,7 @@ async def test_rollback_behind_the_point_of_no_return(stage: Harness, step: str)
 
 
 async def test_a_topic_that_turned_out_to_be_scalable(stage: Harness) -> None:
-    """A failure that comes when the topic is scalable all the same is noted, and the migration continues to its end."""
+    """A failure after which the topic is scalable is noted, and the migration continues to its end."""
     run = await stage.start(Script(flip=DENIED, undo=TURNED_OUT))
     report = await run.report()
     assert run.script.steps == [*BEFORE_FLIP, "flip", "undo", "drain", "verify", "complete", "forget"]
@@ -142,7 +142,7 @@ async def test_a_topic_that_turned_out_to_be_scalable(stage: Harness) -> None:
 
 
 async def test_a_rollback_that_comes_too_late(stage: Harness) -> None:
-    """A rollback that was accepted, and finds the topic scalable, comes too late; the migration goes on to its end."""
+    """An accepted rollback that finds the topic scalable has no effect, and the migration continues to its end."""
     run, _ = await _at(stage, "guard", undo=TURNED_OUT)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
@@ -150,8 +150,8 @@ async def test_a_rollback_that_comes_too_late(stage: Harness) -> None:
     assert report.outcome is Outcome.DONE
 
 
-async def test_a_step_that_ends_all_the_same(stage: Harness) -> None:
-    """A step that answers although it was cancelled does not take the migration past the rollback."""
+async def test_a_step_that_succeeds_despite_its_cancellation(stage: Harness) -> None:
+    """A step that succeeds although it was cancelled does not prevent the rollback."""
     run, _ = await _at(stage, "guard", Hang(deaf=True))
     await run.signal(Verb.ROLLBACK)
     assert (await run.report()).outcome is Outcome.ROLLED_BACK
@@ -159,8 +159,8 @@ async def test_a_step_that_ends_all_the_same(stage: Harness) -> None:
 
 
 @pytest.mark.parametrize(("failing", "phase"), [("undo", Phase.ROLLBACK), ("complete", Phase.COMPLETE)])
-async def test_policies_are_put_back_until_that_succeeds(stage: Harness, failing: str, phase: Phase) -> None:
-    """Both steps that put policies back are repeated until they succeed; `proceed` begins the next try at once."""
+async def test_policies_are_restored_until_that_succeeds(stage: Harness, failing: str, phase: Phase) -> None:
+    """Both steps that restore policies are retried until they succeed; `proceed` retries at once."""
     run = await stage.start(
         Script(
             **{failing: [DENIED, DENIED, ANSWERS[failing]], "flip": DENIED if failing == "undo" else ANSWERS["flip"]}
@@ -178,7 +178,7 @@ async def test_policies_are_put_back_until_that_succeeds(stage: Harness, failing
 
 @pytest.mark.parametrize("step", BEFORE_FLIP[1:])
 async def test_failure_before_the_flip(stage: Harness, step: str) -> None:
-    """A step that fails for good is undone, and its typed failure is the workflow's."""
+    """A permanent failure of a step is rolled back, and the workflow fails with its type."""
     run = await stage.start(Script(**{step: DENIED}))
     failure = await run.typed_failure()
     assert (failure.type, failure.message) == (FailureKind.DENIED, "no right")
@@ -188,8 +188,8 @@ async def test_failure_before_the_flip(stage: Harness, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["drain", "verify"])
-async def test_failure_behind_the_flip(stage: Harness, step: str) -> None:
-    """A look that fails for good puts the policies back all the same, and the workflow fails for its reason."""
+async def test_failure_after_the_flip(stage: Harness, step: str) -> None:
+    """A check that fails permanently still restores the policies, and the workflow fails for its reason."""
     run = await stage.start(Script(**{step: DENIED}))
     failure = await run.typed_failure()
     assert (failure.type, failure.message) == (FailureKind.DENIED, "no right")
@@ -201,7 +201,7 @@ async def test_failure_behind_the_flip(stage: Harness, step: str) -> None:
 
 @pytest.mark.parametrize("step", BEFORE_FLIP)
 async def test_cancelled_before_the_flip(stage: Harness, step: str) -> None:
-    """A workflow that is cancelled puts policies back first, and ends as cancelled."""
+    """A cancelled workflow restores policies first, and ends as cancelled."""
     run, _ = await _at(stage, step)
     await run.handle.cancel()
     assert isinstance(await run.failure(), CancelledError)
@@ -213,7 +213,7 @@ async def test_cancelled_before_the_flip(stage: Harness, step: str) -> None:
 
 @pytest.mark.parametrize("scalable", [False, True])
 async def test_cancelled_in_the_flip(stage: Harness, scalable: bool) -> None:
-    """A flip that is cancelled ends as nothing or as all of it, whatever is found of it then."""
+    """A cancelled flip is completed or undone, depending on the state of the topic."""
     hang = Hang()
     run = await stage.start(Script(flip=hang, undo=TURNED_OUT if scalable else Undone()), **REMOVE)
     await hang.entered()
@@ -227,10 +227,10 @@ async def test_cancelled_in_the_flip(stage: Harness, scalable: bool) -> None:
 
 
 async def test_cancelled_in_the_drain(stage: Harness) -> None:
-    """Old messages are waited for no longer: what is left is counted, policies are put back, and all that is told."""
+    """A cancelled drain counts and reports the remaining messages, and policies are restored."""
     hang = Hang()
-    left = DrainedTopic(seconds=1.0, backlogs={"billing": 7})
-    run = await stage.start(Script(drain=[hang, left]), drain_timeout="P7D", **REMOVE)
+    drained = DrainedTopic(seconds=1.0, backlogs={"billing": 7})
+    run = await stage.start(Script(drain=[hang, drained]), drain_timeout="P7D", **REMOVE)
     await hang.entered()
     await run.handle.cancel()
     report = await run.report()
@@ -241,9 +241,9 @@ async def test_cancelled_in_the_drain(stage: Harness) -> None:
     assert any("the wait for old messages was ended by the cancellation" in note for note in report.notes)
 
 
-@pytest.mark.parametrize("step", BEHIND[2:])
-async def test_cancelled_behind_the_flip(stage: Harness, step: str) -> None:
-    """What is behind the flip comes to its end: policies are put back; no window is kept, and nothing is deleted."""
+@pytest.mark.parametrize("step", AFTER_FLIP[2:])
+async def test_cancelled_after_the_flip(stage: Harness, step: str) -> None:
+    """A workflow cancelled after the flip restores policies, keeps no window, and deletes nothing."""
     hang = Hang()
     run = await stage.start(Script(**{step: [hang, ANSWERS[step]]}), **REMOVE)
     await hang.entered()
@@ -257,6 +257,6 @@ async def test_cancelled_behind_the_flip(stage: Harness, step: str) -> None:
 
 
 async def _try_again(run: Run) -> None:
-    """Begin the next attempt at the flip, as an operator can do."""
+    """Start the next attempt of the flip, as an operator can do."""
     await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
     await run.signal(Verb.PROCEED)

@@ -1,4 +1,4 @@
-"""Random walks of operators and failures through the migrations to scalable topics: each of them comes to an end."""
+"""Random sequences of operator actions and failures in the migrations to scalable topics: each sequence ends."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ MANY_STEPS = sorted(
     {*SCALABLE, "undo", "survey", "recover_all", "hold_all", "release_all", "clean_up_all", "forget_all"}
 )
 UNBROKEN = {"drain", "verify", "complete", "undo", "release_all", "forget", "forget_all"}
-"""What neither a cancellation nor a rollback interrupts."""
+"""Steps that neither a cancellation nor a rollback interrupts."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What happens to one migration.
+    """Events of one migration.
 
     Attributes:
-        faults: activities that fail when they may end the first time, or that answer although they were cancelled.
-        scalable: what a rollback finds.
-        moves: what comes, each at a moment at which the migration waits for something.
-        refused: whether clients come before the first flip.
-        hold: whether it is held before the flip.
+        faults: activities that fail the first time, or that answer although they were cancelled.
+        scalable: whether a rollback finds the topic scalable.
+        moves: the events, each while the migration waits for something.
+        refused: whether clients connect before the first flip.
+        hold: whether the migration is held before the flip.
     """
 
     cleanup: str
@@ -52,11 +52,11 @@ class Case:
     hold: bool = False
 
     def script(self, steps: list[str]) -> tuple[dict[str, Any], list[Any]]:
-        """Return what steps answer, and what hangs until a move ends it: each step, the first time that it is taken."""
+        """Return the results of the steps, and the first call of each step, which hangs until a move ends it."""
         answers = {**MANY_ANSWERS, "undo": TURNED_OUT if self.scalable else Undone()}
         first = {**answers, "flip": CAME} if self.refused else answers
         hangs = {name: hang(self.faults.get(name, ""), first[name]) for name in steps}
-        return {name: [one, answers[name]] for name, one in hangs.items()}, [*hangs.values()]
+        return {name: [hanging, answers[name]] for name, hanging in hangs.items()}, [*hangs.values()]
 
 
 def _cases(steps: list[str], most: int) -> st.SearchStrategy[Case]:
@@ -79,7 +79,7 @@ def _cases(steps: list[str], most: int) -> st.SearchStrategy[Case]:
 @example(Case("remove", {}, scalable=False, moves=[*[LET] * 5, CANCEL, Verb.PROCEED, *[LET] * 3, Verb.CLEANUP, CANCEL]))
 @example(Case("leave", {"drain": FAIL, "complete": FAIL}, scalable=False, moves=[Verb.PAUSE, *[LET] * 6], hold=True))
 async def test_every_walk_ends(stage: Harness, case: Case) -> None:
-    """Whatever is asked, fails or is deaf: policies are put back, and a topic that is scalable is completed."""
+    """After any sequence, policies are restored, and a scalable topic is completed."""
     answers, hangs = case.script(STEPS)
     script = Script(**answers)
     run = await stage.start(script, cleanup=case.cleanup, grace_window="PT15M", hold_before_cutover=case.hold)
@@ -104,7 +104,7 @@ async def test_every_walk_ends(stage: Harness, case: Case) -> None:
 @example(Case("leave", {"flip": DEAF, "undo": FAIL}, scalable=False, moves=[*[LET] * 7, CANCEL, LET, CANCEL]))
 @example(Case("remove", {"hold_all": DEAF, "release_all": FAIL}, scalable=False, moves=[LET, LET, Verb.ROLLBACK, LET]))
 async def test_every_walk_of_many_ends(stage: Harness, case: Case) -> None:
-    """Whatever is asked, fails or is deaf: no topic is left by halves, and policies are put back after all of them."""
+    """After any sequence, no topic is half-finished, and policies are restored after all of them."""
     answers, hangs = case.script(MANY_STEPS)
     script = NamespaceScript(names=TOPICS[:1], **answers)
     waves = {"canary": 0, "wave_size": 10, "parallelism": 1, "gate": "none", "deadline": "PT48H"}
@@ -127,5 +127,5 @@ async def test_every_walk_of_many_ends(stage: Harness, case: Case) -> None:
 
 
 def _is_idle(status: Status) -> bool:
-    """Return a migration that gives a reason to wait waits for time, or for its operator."""
+    """Return true: a migration that shows a reason to wait waits for time or its operator."""
     return True

@@ -1,4 +1,4 @@
-"""What becomes of the regular topic: the grace window, the cleanup, and both where they end early."""
+"""The regular topic after the flip: the grace window and the cleanup, and their early ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DENIED = ApplicationError("no right to delete", type=FailureKind.DENIED, non_ret
 
 
 async def test_the_window_ends_and_the_topic_is_deleted(stage: Harness) -> None:
-    """With `cleanup_at_window_end` the regular topic is kept for the window, and deleted then."""
+    """With `cleanup_at_window_end` the regular topic is deleted at the end of the window."""
     run = await stage.start(Script(), **REMOVE, grace_window="PT3H")
     report = await run.report()
     assert run.script.steps == [*SCALABLE, "clean_up"]
@@ -35,7 +35,7 @@ async def test_the_window_ends_and_the_topic_is_deleted(stage: Harness) -> None:
 
 
 async def test_the_window_ends_and_the_topic_stays(stage: Harness) -> None:
-    """Without it nothing is deleted when the window ends, and the report says so."""
+    """Without it nothing is deleted at the end of the window, and the report says so."""
     run = await stage.start(Script(), cleanup="remove", grace_window="PT3H")
     report = await run.report()
     assert run.script.steps == [*SCALABLE, "forget"]
@@ -57,17 +57,17 @@ async def test_cleanup_ends_the_window(stage: Harness) -> None:
 
 
 async def test_proceed_keeps_the_topic(stage: Harness) -> None:
-    """`proceed` ends the window without a cleanup, also where one would come at its end."""
+    """`proceed` ends the window without a cleanup, also if one would follow at its end."""
     run = await stage.start(Script(), **REMOVE)
     await run.until(_in_window)
-    await run.signal(Verb.PROCEED, "somebody reads it yet")
+    await run.signal(Verb.PROCEED, "a reader still uses it")
     report = await run.report()
     assert run.script.steps == [*SCALABLE, "forget"]
     assert "deleted_topics" not in report.figures
 
 
 async def test_the_window_can_be_moved(stage: Harness) -> None:
-    """`change_window` sets the time that is left."""
+    """`change_window` sets the remaining time."""
     run = await stage.start(Script(), **REMOVE, grace_window="P1D")
     await run.until(_in_window)
     await run.update("change_window", WindowChange(remaining=timedelta(hours=1)))
@@ -76,7 +76,7 @@ async def test_the_window_can_be_moved(stage: Harness) -> None:
 
 
 async def test_topics_that_stay_are_named(stage: Harness) -> None:
-    """What the cleanup does not delete stands in the report with its reason."""
+    """The report names topics that the cleanup does not delete, with the reason."""
     stays = FailedItem(path=TOPIC, reason="2 clients are connected to it")
     run = await stage.start(
         Script(clean_up=CleanedUp(remaining=(stays,), remaining_count=1)), **REMOVE, grace_window="PT0S"
@@ -87,7 +87,7 @@ async def test_topics_that_stay_are_named(stage: Harness) -> None:
 
 
 async def test_a_cleanup_that_fails_ends(stage: Harness) -> None:
-    """A cleanup that fails for good gives the cluster back; the topic is scalable all the same."""
+    """A failed cleanup releases the cluster, and the topic is scalable."""
     run = await stage.start(Script(clean_up=DENIED), **REMOVE, grace_window="PT0S")
     report = await run.report()
     assert run.script.steps == [*SCALABLE, "clean_up", "forget"]
@@ -97,7 +97,7 @@ async def test_a_cleanup_that_fails_ends(stage: Harness) -> None:
 
 
 async def test_a_cleanup_is_ended_by_proceed(stage: Harness) -> None:
-    """`proceed` ends a cleanup that takes too long; what it holds is given back."""
+    """`proceed` ends a slow cleanup, and the cluster is released."""
     hang = Hang()
     run = await stage.start(Script(clean_up=hang), **REMOVE, grace_window="PT0S")
     await hang.entered()
@@ -111,8 +111,8 @@ async def test_a_cleanup_is_ended_by_proceed(stage: Harness) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"cleanup": "remove", "grace_window": "PT0S"}])
-async def test_records_that_stay_are_told(stage: Harness, fields: dict[str, Any]) -> None:
-    """Where the records of the migration cannot be removed the report says so."""
+async def test_records_that_stay_are_reported(stage: Harness, fields: dict[str, Any]) -> None:
+    """The report says so if the records of the migration cannot be removed."""
     run = await stage.start(Script(forget=DENIED), **fields)
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
@@ -120,7 +120,7 @@ async def test_records_that_stay_are_told(stage: Harness, fields: dict[str, Any]
 
 
 async def test_cancelled_in_the_window(stage: Harness) -> None:
-    """A workflow that is cancelled in its window deletes nothing, leaves no record, and ends as cancelled."""
+    """A workflow that is cancelled in its window deletes nothing, removes its records, and ends as cancelled."""
     run = await stage.start(Script(), **REMOVE)
     await run.until(_in_window)
     await run.handle.cancel()
@@ -129,7 +129,7 @@ async def test_cancelled_in_the_window(stage: Harness) -> None:
 
 
 async def test_cancelled_in_the_cleanup(stage: Harness) -> None:
-    """A cleanup that is cancelled gives the cluster back before the workflow ends."""
+    """A cancelled cleanup releases the cluster before the workflow ends."""
     hang = Hang()
     run = await stage.start(Script(clean_up=hang), **REMOVE, grace_window="PT0S")
     await hang.entered()
@@ -140,7 +140,7 @@ async def test_cancelled_in_the_cleanup(stage: Harness) -> None:
 
 
 async def test_a_cancelled_workflow_does_not_wait_for_the_cluster(stage: Harness) -> None:
-    """Where another migration has the cluster by then, its end is waited for no longer than a minute."""
+    """If another migration holds the cluster by then, the wait for it ends after a minute."""
     run = await stage.start(Script(), **REMOVE)
     await run.until(_in_window)
     await run.handle.cancel()
@@ -152,7 +152,7 @@ async def test_a_cancelled_workflow_does_not_wait_for_the_cluster(stage: Harness
 
 
 async def test_a_topic_of_many_has_no_window(stage: Harness) -> None:
-    """The window and the cleanup of a topic of a wave are its parent's."""
+    """A topic of a wave has no window and no cleanup; its parent has them."""
     parent = ParentRun.model_validate(
         {"workflow_id": "scalable-namespace/c", "run_id": "1", "started": "2026-01-01T00:00:00Z"}
     )
