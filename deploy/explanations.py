@@ -40,7 +40,7 @@ class Prefix(NamedTuple):
 
     Attributes:
         migrations: which migrations give it, in words.
-        what: which thing it stands for.
+        what: the kind of object whose codes have this prefix.
     """
 
     migrations: str

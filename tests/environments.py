@@ -72,7 +72,7 @@ def find_interpreter(version: str) -> str:
 
 
 def _version_of(interpreter: str) -> str:
-    # A shim on the PATH may stand for an interpreter that is not there.
+    # A shim on the PATH may exist for an interpreter that is not installed.
     program = "import sys; print('%d.%d' % sys.version_info[:2])"
     answer = subprocess.run([interpreter, "-c", program], capture_output=True, text=True, check=False)
     return answer.stdout.strip() if answer.returncode == 0 else ""

@@ -1,4 +1,4 @@
-"""What the tests of whole migrations share: one Temporal with one worker for the session."""
+"""Fixtures of tests of whole migrations: one Temporal with one worker for the session."""
 
 from __future__ import annotations
 

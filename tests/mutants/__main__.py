@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
     """Try the chosen mutants; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Try mutants.")
     parser.add_argument("--jobs", type=int, default=2, help="how many side by side (default: %(default)s)")
-    parser.add_argument("--only", default="*", metavar="NAME", help="a name, in which * stands for anything")
+    parser.add_argument("--only", default="*", metavar="NAME", help="a name, in which * matches any text")
     options = parser.parse_args(arguments)
     begun = time.monotonic()
     try:

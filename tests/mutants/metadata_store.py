@@ -10,7 +10,7 @@ _INTEGRATION_FLAG = "tests/integration/metadata_store/test_flag.py"
 _SURVEY = "tests/unit/metadata_store/test_survey.py"
 _PREPARATION = "tests/unit/metadata_store/test_preparation.py"
 _WINDOW = "tests/workflows/metadata_store/test_window.py"
-_SETTLING = "tests/unit/metadata_store/test_settling.py"
+_CONVERGENCE = "tests/unit/metadata_store/test_convergence.py"
 _STEPS = "tests/integration/metadata_store/test_steps.py"
 _LATE_BROKERS = "tests/integration/metadata_store/test_late_brokers.py"
 _REFUSALS = "tests/integration/metadata_store/test_refusals.py"
@@ -71,7 +71,7 @@ MUTANTS = mutants(
             ),
             "metadata-store/late-writes-end-the-window": becomes("''"),
         },
-        _SETTLING: {
+        _CONVERGENCE: {
             "metadata-store/a-commit-waits-for-writes-without-an-end": drop,
             "metadata-store/records-of-others-are-not-copied-before-the-commit": drop,
         },

@@ -15,7 +15,7 @@ _COVERAGE = "tests/unit/lifecycle/test_coverage.py"
 _DEFECTS = "tests/unit/lifecycle/test_defects.py"
 _OPERATIONS_WORKFLOW = "tests/integration/scalable_topic/test_operations_workflow.py"
 _NAMESPACES = "tests/integration/topic_controller/test_namespaces.py"
-_WAY_BACK = "tests/workflows/blue_green/test_rollback.py"
+_ROLLBACK = "tests/workflows/blue_green/test_rollback.py"
 
 MUTANTS = mutants(
     {
@@ -43,7 +43,7 @@ MUTANTS = mutants(
             "shared/final-conflicts-are-tried-again": becomes("StoreConflict"),
             "shared/throttle-while-clients-are-blocked": without(1),
         },
-        f"{_WAY_BACK}::test_rollback_is_refused_once_all_have_moved": {
+        f"{_ROLLBACK}::test_rollback_is_refused_once_all_have_moved": {
             "shared/a-rollback-after-the-commit": drop,
         },
         f"{_OXIA_CLIENT}::test_an_answer_of_the_guard_counts_from_the_question_on": {

@@ -28,12 +28,12 @@ MUTANTS = (
 
 
 def chosen(pattern: str) -> list[Mutant]:
-    """Return those of a name, in which `*` stands for anything.
+    """Return the mutants whose names match a pattern, in which `*` matches any text.
 
     Raises:
         Stale: there is none.
     """
     matching = [mutant for mutant in MUTANTS if fnmatchcase(mutant.name, pattern)]
     if not matching:
-        raise Stale(f"no mutant is called {pattern!r}; names are {MUTANTS[0].name} and the like, * stands for anything")
+        raise Stale(f"no mutant is called {pattern!r}; names are {MUTANTS[0].name} and the like, * matches any text")
     return matching

@@ -17,7 +17,7 @@ from tests.workflows.lifecycle.harness import Harness, harness
 
 __all__ = ["toolchain"]
 
-# A walk takes as long as its moves, and is no less good for that.
+# A walk takes as long as its moves: its duration is not an error.
 _SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("sample", _SLOW, max_examples=20, derandomize=True, database=None)
 settings.register_profile(

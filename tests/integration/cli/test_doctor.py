@@ -41,14 +41,14 @@ def test_all_is_well(stack: Stack, environment: Environment) -> None:
     """Every server of a healthy cluster is found and answers, and nothing is written to either store."""
     before = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
     metrics = {"PULSAR_MIGRATE_METRICS_ADDRESS": environment.worker.metrics_address}
-    code, found = doctor(environment, stack.zk_url, stack.oxia_url, **metrics)
-    found.pop(f"releases of {CLUSTER}")
-    assert (code, {one["level"] for one in found.values()}) == (0, {"ok"}), found
-    assert "is served by a running worker" in found["metrics"]["detail"]
-    assert "is served by " in found["workers"]["detail"]
-    (broker,) = [one for subject, one in found.items() if subject.startswith("broker ")]
+    code, findings = doctor(environment, stack.zk_url, stack.oxia_url, **metrics)
+    findings.pop(f"releases of {CLUSTER}")
+    assert (code, {finding["level"] for finding in findings.values()}) == (0, {"ok"}), findings
+    assert "is served by a running worker" in findings["metrics"]["detail"]
+    assert "is served by " in findings["workers"]["detail"]
+    (broker,) = [finding for subject, finding in findings.items() if subject.startswith("broker ")]
     assert broker["detail"] == f"Pulsar {chosen_release().version} at {stack.admin_urls[0]}"
-    (bookie,) = [one for subject, one in found.items() if subject.startswith("bookie ")]
+    (bookie,) = [finding for subject, finding in findings.items() if subject.startswith("bookie ")]
     assert bookie["detail"].endswith(" are free")
     assert stores.read_zookeeper(stack.zk_url, without_coordinator=False).keys() == before.keys()
     assert stores.read_oxia(stack.oxia_url) == {}
@@ -59,21 +59,21 @@ def test_known_defects_are_named(stack: Stack, environment: Environment) -> None
     input = json.dumps({"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url})
     done = run_command(environment, "doctor", "metadata-store", "--input", input)
     assert done.returncode == 0
-    told = [line for line in done.stdout.splitlines() if f"releases of {CLUSTER}: " in line]
+    reported = [line for line in done.stdout.splitlines() if f"releases of {CLUSTER}: " in line]
     release = parse_release(chosen_release().version)
     for defect in defects_of("metadata-store/live", Product.PULSAR):
         named = f"warning  releases of {CLUSTER}: known defect {defect}"
-        assert (named in told) == defect.affects(release, {}), defect.id
-    assert any("BATCH_ACKS_UNSAVED (#26498)" in line for line in told)
-    assert any("servers of Oxia do not report their release" in line for line in told)
+        assert (named in reported) == defect.affects(release, {}), defect.id
+    assert any("BATCH_ACKS_UNSAVED (#26498)" in line for line in reported)
+    assert any("servers of Oxia do not report their release" in line for line in reported)
 
 
 def test_a_wrong_chroot(stack: Stack, environment: Environment) -> None:
-    """An address that leads next to the cluster is told: no such cluster, no broker, no bookie."""
-    code, found = doctor(environment, f"{stack.zk_url}/beside", stack.oxia_url)
+    """An address of another path than the cluster's is reported: no such cluster, no broker, no bookie."""
+    code, findings = doctor(environment, f"{stack.zk_url}/other", stack.oxia_url)
     assert code == 0
-    assert "has no Pulsar cluster" in found[f"cluster {CLUSTER}"]["detail"]
-    assert {found[subject]["level"] for subject in ("brokers", "bookies of the source")} == {"warning"}
+    assert "has no Pulsar cluster" in findings[f"cluster {CLUSTER}"]["detail"]
+    assert {findings[subject]["level"] for subject in ("brokers", "bookies of the source")} == {"warning"}
 
 
 def test_a_silent_store(stack: Stack, environment: Environment) -> None:
@@ -81,12 +81,12 @@ def test_a_silent_store(stack: Stack, environment: Environment) -> None:
     host = stack.oxia_url.removeprefix("oxia://").partition("/")[0]
     stack["oxia-1"].pause()
     try:
-        code, found = doctor(environment, stack.zk_url, stack.oxia_url)
+        code, findings = doctor(environment, stack.zk_url, stack.oxia_url)
     finally:
         stack["oxia-1"].resume()
-    assert (code, found[f"target {host}"]["level"], found[f"target {host}"]["exit_code"]) == (7, "failed", 7)
-    assert found[f"target {host}"]["cure"]
-    assert found[f"cluster {CLUSTER}"]["level"] == "ok"
+    assert (code, findings[f"target {host}"]["level"], findings[f"target {host}"]["exit_code"]) == (7, "failed", 7)
+    assert findings[f"target {host}"]["cure"]
+    assert findings[f"cluster {CLUSTER}"]["level"] == "ok"
 
 
 _NAMESPACE = "public/used"
@@ -140,18 +140,18 @@ def test_features_of_a_cluster(stack: Stack, environment: Environment, tmp_path:
     states = {name: row["state"] for name, row in features(environment, stack)["features"].items()}
     assert {name for name in _SHOWN_BY_POLICIES if states[name] != "not in use"} == set()
     make_namespace(stack, _NAMESPACE, _POLICIES)
-    found = features(environment, stack, "--objects", str(tmp_path / "objects.json"))
-    assert {name for name in _SHOWN_BY_POLICIES if found["features"][name]["state"] != "in use"} == set()
-    assert found["features"]["RETENTION"]["objects"] == [_NAMESPACE]
-    assert json.loads((tmp_path / "objects.json").read_text()) == found
-    assert found["unknown"] == {}
+    answer = features(environment, stack, "--objects", str(tmp_path / "objects.json"))
+    assert {name for name in _SHOWN_BY_POLICIES if answer["features"][name]["state"] != "in use"} == set()
+    assert answer["features"]["RETENTION"]["objects"] == [_NAMESPACE]
+    assert json.loads((tmp_path / "objects.json").read_text()) == answer
+    assert answer["unknown"] == {}
     path = f"/admin/policies/{_NAMESPACE}"
     with stores.kazoo(stack.zk_url) as zookeeper:
         value, _ = zookeeper.get(path)
         zookeeper.set(path, json.dumps({**json.loads(value), "futurePolicy": True}).encode())
         code, findings = doctor(environment, stack.zk_url, stack.oxia_url)
         zookeeper.set(path, value)
-    told = findings[f"features of {CLUSTER}"]
-    assert (code, told["level"]) == (2, "failed")
-    assert f"unknown policy futurePolicy: {_NAMESPACE}" in told["detail"]
-    assert '"accept": ["policy:futurePolicy"]' in told["cure"]
+    finding = findings[f"features of {CLUSTER}"]
+    assert (code, finding["level"]) == (2, "failed")
+    assert f"unknown policy futurePolicy: {_NAMESPACE}" in finding["detail"]
+    assert '"accept": ["policy:futurePolicy"]' in finding["cure"]

@@ -50,16 +50,16 @@ def test_brokers_write_to_the_configured_cluster(stack: Stack, toolchain: Toolch
             (stack.bookkeeper_uri, on_first, "first", "bookie"),
             (stack.second_bookkeeper_uri, on_second, "second", "second-bookie"),
         ):
-            found = java.read(uri, ids, recover=True)
-            assert {item.error for item in found} == {None}
-            assert {item.custom["pulsar/managed-ledger"] for item in found} == {
+            ledgers = java.read(uri, ids, recover=True)
+            assert {ledger.error for ledger in ledgers} == {None}
+            assert {ledger.custom["pulsar/managed-ledger"] for ledger in ledgers} == {
                 f"public/default/persistent/{topic}".encode()
             }
-            assert {bookie for item in found for row in item.segments.values() for bookie in row} == {
+            assert {bookie for ledger in ledgers for row in ledger.segments.values() for bookie in row} == {
                 f"{kind}-1",
                 f"{kind}-2",
             }
-            assert sum(item.entries for item in found) >= 1
+            assert sum(ledger.entries for ledger in ledgers) >= 1
 
 
 @pytest.mark.exhaustive
@@ -74,7 +74,7 @@ def test_a_stopped_broker_starts_on_the_configured_cluster(stack: Stack) -> None
 
 
 @pytest.mark.exhaustive
-def test_both_clusters_stand_after_a_restart(stack: Stack) -> None:
+def test_both_clusters_survive_a_restart(stack: Stack) -> None:
     """The roots are written once: a stack that was down comes up on the same data, in both clusters."""
     stack.down()
     stack.up()

@@ -38,7 +38,7 @@ def stack(make_stack: MakeStack) -> Stack:
 
 
 def until(holds: Callable[[], bool], limit: float = 10.0) -> bool:
-    """Whether the condition comes to hold within the limit, in seconds."""
+    """Return whether the condition becomes true within the limit, in seconds."""
     deadline = time.monotonic() + limit
     while not holds():
         if time.monotonic() > deadline:
@@ -48,7 +48,7 @@ def until(holds: Callable[[], bool], limit: float = 10.0) -> bool:
 
 
 def read_znode(stack: Stack, path: str) -> bytes:
-    """A node's value, over a connection of its own."""
+    """Return a node's value, over a connection of its own."""
     client = kazoo.KazooClient(stack.zk_url.removeprefix("zk:"), timeout=5)
     client.start(timeout=10)
     try:
@@ -65,7 +65,7 @@ def test_all_servers_are_ready(stack: Stack) -> None:
 
 
 def test_messages_survive_kills_of_bookie_and_broker(stack: Stack) -> None:
-    """What a broker has acknowledged is read after both were killed and started on the same data and ports."""
+    """Acknowledged messages can be read after a bookie and a broker were killed and started on the same data."""
     before = {row.name: row.ports for row in stack.status()}
     client = pulsar.Client(stack.broker_url, operation_timeout_seconds=30)
     client.subscribe(TOPIC, "reader", initial_position=pulsar.InitialPosition.Earliest).close()
@@ -191,7 +191,7 @@ def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolcha
 
 @pytest.mark.exhaustive
 def test_pulsar_on_oxia_survives_a_kill_and_takes_another_broker(make_stack: MakeStack) -> None:
-    """What a broker has written to Oxia is there after Oxia was killed, for the old broker and for a new one."""
+    """Data that a broker has written to Oxia survives a kill of Oxia, for the old broker and for a new one."""
     stack = make_stack(StackSpec(oxias=1, oxia_shards=2, bookies=1, brokers=1, metadata="oxia"))
     with StackAdmin(stack.admin_urls[0]) as admin:
         admin.create_tenant("kept", stack.state.spec.cluster)
@@ -200,7 +200,7 @@ def test_pulsar_on_oxia_survives_a_kill_and_takes_another_broker(make_stack: Mak
     stack["oxia-1"].start()
     added = stack.add("broker-2")
 
-    def known(admin_url: str) -> bool:
+    def has_tenant(admin_url: str) -> bool:
         try:
             with StackAdmin(admin_url, timeout=10) as admin:
                 return "kept" in admin.tenants.names()
@@ -208,7 +208,7 @@ def test_pulsar_on_oxia_survives_a_kill_and_takes_another_broker(make_stack: Mak
             return False
 
     assert (added.name, len(stack.admin_urls)) == ("broker-2", 2)
-    assert all(until(lambda url=url: known(url), 60) for url in stack.admin_urls)
+    assert all(until(lambda url=url: has_tenant(url), 60) for url in stack.admin_urls)
 
 
 async def test_the_test_server_skips_time(toolchain: Toolchain) -> None:

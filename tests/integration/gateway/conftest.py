@@ -1,4 +1,4 @@
-"""What tests of the gateway share: two brokers, a gateway with TLS and tokens, and who asks it."""
+"""Fixtures of the gateway's tests: two brokers, a gateway with TLS and tokens, and its clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OpenGateway = Callable[..., GatewayProcess]
 
 
 def token_line(role: str, token: str) -> str:
-    """A line of a file of tokens."""
+    """Return a line of a file of tokens."""
     return f"{role} {sha256(token.encode()).hexdigest()}\n"
 
 
@@ -39,7 +39,7 @@ def stack(shared_stack: SharedStack) -> Stack:
 
 @pytest.fixture(scope="module")
 def authority(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Who signs the gateway's certificate."""
+    """The authority that signs the gateway's certificate."""
     return Authority(toolchain, tmp_path_factory.mktemp("authority"))
 
 
@@ -97,7 +97,7 @@ def root(gateway: GatewayProcess, authority: Authority) -> Generator[httpx.Clien
 
 
 def operator(url: str, authorities: str = "", token: str = "") -> httpx.Client:
-    """Whoever asks a gateway."""
+    """Return an HTTP client of a gateway."""
     context = ssl.create_default_context(cafile=authorities or None)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx.Client(base_url=f"{url}/admin/v2", verify=context, headers=headers, timeout=90)

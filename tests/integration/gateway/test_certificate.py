@@ -17,12 +17,12 @@ from tests.support.waiting import wait_for, wait_until_equal
 
 
 def der_of(identity: Identity) -> bytes:
-    """A certificate as connections show it."""
+    """Return a certificate as connections show it."""
     return ssl.PEM_cert_to_DER_cert(identity.cert_file.read_text())
 
 
 def test_a_renewed_certificate_is_used(authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Those who connect get the old one as long as the key of the new one is missing, and then the new one."""
+    """New connections get the old certificate as long as the key of the new one is missing, and then the new one."""
     old, new = authority.identity("old", HOST), authority.identity("new", HOST)
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     shutil.copy(old.cert_file, certificate)

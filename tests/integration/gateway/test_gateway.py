@@ -41,14 +41,14 @@ def put(client: httpx.Client, path: str, status: int = NO_CONTENT) -> None:
 
 
 def layout_of(client: httpx.Client, topic: str) -> SegmentLayout:
-    """The layout of a topic."""
+    """Return the layout of a topic."""
     answer = client.get(f"{SPACE}/{topic}")
     assert answer.status_code == HTTPStatus.OK, answer.text
     return SegmentLayout.model_validate(answer.json())
 
 
 def test_a_life(root: httpx.Client, admin: PulsarAdmin) -> None:
-    """What is asked for is so on the brokers; a place that is missing is made again, and a name can come again."""
+    """Requests take effect on the brokers; a missing cursor is created again, and a topic's name can be used again."""
     name = TopicName.parse("persistent://public/default/rest-life")
     put(root, f"{SPACE}/rest-life?numInitialSegments=2")
     put(root, f"{SPACE}/rest-life/subscriptions/bill")
@@ -145,8 +145,8 @@ def test_consumers_through_a_split(
         assert stats["subscriptions"]["bill"]["consumerCount"] == 2
         sending.stop()
         wait_for("all has come", lambda: received.distinct >= sending.count, 60)
-        for one in receiving:
-            one.stop()
+        for receiver in receiving:
+            receiver.stop()
         _leave(consumers)
         stats = root.get(f"{SPACE}/rest-stream/stats").json()
         assert stats["subscriptions"]["bill"] == {"consumerCount": 0, "type": "STREAM", "msgBacklog": 0}
@@ -164,7 +164,7 @@ def _leave(consumers: list[StreamConsumer]) -> None:
 
 
 def test_the_address_in_the_layout(open_gateway: OpenGateway, stack: Stack) -> None:
-    """Consumers find the gateway of a topic in its layout, without being told where it is."""
+    """Consumers find the gateway of a topic in its layout, without being configured with its address."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -184,12 +184,12 @@ def test_the_address_in_the_layout(open_gateway: OpenGateway, stack: Stack) -> N
 
 def test_two_gateways(open_gateway: OpenGateway, stack: Stack) -> None:
     """Either of them serves what the other one began, and consumers join and leave over the one that is left."""
-    gone, left = open_gateway(), open_gateway()
+    gone, remaining = open_gateway(), open_gateway()
     topic = "persistent://public/default/rest-two"
     with (
         operator(gone.url) as first,
-        operator(left.url) as second,
-        ScalableClient(stack.broker_url, ClientOptions(controller_url=f"{gone.url},{left.url}")) as client,
+        operator(remaining.url) as second,
+        ScalableClient(stack.broker_url, ClientOptions(controller_url=f"{gone.url},{remaining.url}")) as client,
     ):
         put(first, f"{SPACE}/rest-two?numInitialSegments=2")
         put(second, f"{SPACE}/rest-two/subscriptions/bill")
@@ -202,7 +202,7 @@ def test_two_gateways(open_gateway: OpenGateway, stack: Stack) -> None:
         consumers["c"] = client.subscribe_stream(topic, "bill", ConsumerOptions(consumer_name="c"))
         wait_until_equal("a segment for each of three", lambda: _read(consumers), {"a": [0], "b": [2], "c": [3]}, 30)
         consumers.pop("a").close()
-        wait_until_equal("what it had to be read", lambda: _read(consumers), {"b": [0, 3], "c": [2]}, 30)
+        wait_until_equal("its segments to be read", lambda: _read(consumers), {"b": [0, 3], "c": [2]}, 30)
         _leave([*consumers.values()])
         assert second.delete(f"{SPACE}/rest-two?force=true").status_code == NO_CONTENT
 
@@ -214,15 +214,15 @@ def _read(consumers: Mapping[str, StreamConsumer]) -> dict[str, list[int]]:
 def test_tls_and_tokens(
     gateway: GatewayProcess, authority: Authority, tokens: Path, root: httpx.Client, stack: Stack
 ) -> None:
-    """Who trusts nobody, speaks without TLS, or has no token gets nothing; a token counts once it is in the file."""
+    """A client without trust, TLS or a valid token gets nothing; a token counts once it is in the file."""
     port = urlsplit(gateway.url).port
     with operator(gateway.url) as stranger, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         stranger.get(SPACE)
     with operator(f"http://127.0.0.1:{port}") as plain, pytest.raises(httpx.TransportError):
         plain.get(SPACE)
     verify = str(authority.cert_file)
-    with operator(gateway.url, verify) as nobody, operator(gateway.url, verify, CONSUMER) as consumer:
-        assert nobody.get(SPACE).status_code == HTTPStatus.UNAUTHORIZED
+    with operator(gateway.url, verify) as anonymous, operator(gateway.url, verify, CONSUMER) as consumer:
+        assert anonymous.get(SPACE).status_code == HTTPStatus.UNAUTHORIZED
         assert consumer.get(SPACE).status_code == HTTPStatus.OK
         refused = consumer.put(f"{SPACE}/rest-refused")
         assert (refused.status_code, "scope=" in refused.headers["WWW-Authenticate"]) == (HTTPStatus.FORBIDDEN, True)
@@ -234,14 +234,14 @@ def test_tls_and_tokens(
     with (
         ScalableClient(
             stack.broker_url,
-            ClientOptions(token="nobody", tls_trust_certs_file_path=verify, controller_url=gateway.url),
+            ClientOptions(token="unknown-token", tls_trust_certs_file_path=verify, controller_url=gateway.url),
         ) as client,
         pytest.raises(errors.AuthenticationFailed, match="not known here"),
     ):
         client.subscribe_stream("persistent://public/default/rest-denied", "bill")
     root.delete(f"{SPACE}/rest-denied")
-    told = gateway.log.read_text()
-    assert not [secret for secret in (ROOT, CONSUMER, "new-token", "nobody") if secret in told]
+    log = gateway.log.read_text()
+    assert not [secret for secret in (ROOT, CONSUMER, "new-token", "unknown-token") if secret in log]
 
 
 @pytest.mark.exhaustive
@@ -256,7 +256,7 @@ def test_a_thousand_joins(
 
 
 def test_who_hangs_up(open_gateway: OpenGateway) -> None:
-    """A split continues when whoever asked for it has gone."""
+    """A split continues when the client that requested it has gone."""
     gateway = open_gateway()
     with operator(gateway.url) as anybody:
         put(anybody, f"{SPACE}/rest-gone")
@@ -296,9 +296,9 @@ def test_a_worker_that_dies(open_gateway: OpenGateway, environment: Environment)
 @pytest.mark.exhaustive
 def test_temporal_that_dies(open_gateway: OpenGateway, environment: Environment) -> None:
     """Without Temporal the gateway lives, is not ready, and says when to come again; then it serves as before."""
-    patient, gateway = open_gateway(), open_gateway(change_deadline="PT3S", consumer_deadline="PT3S")
+    slow, gateway = open_gateway(), open_gateway(change_deadline="PT3S", consumer_deadline="PT3S")
     temporal = environment.stack["temporal"]
-    with operator(patient.url) as anybody:
+    with operator(slow.url) as anybody:
         put(anybody, f"{SPACE}/rest-outage")
     with operator(gateway.url) as anybody:
         temporal.kill()
@@ -312,7 +312,7 @@ def test_temporal_that_dies(open_gateway: OpenGateway, environment: Environment)
             temporal.start()
         wait_for("readiness", lambda: httpx.get(f"{gateway.url}/readyz", timeout=30).is_success, 60)
         wait_for("the layout", lambda: anybody.get(f"{SPACE}/rest-outage").is_success, 60)
-    with operator(patient.url) as anybody:
+    with operator(slow.url) as anybody:
         wait_for("the end", lambda: anybody.delete(f"{SPACE}/rest-outage").is_success, 120)
 
 
@@ -325,7 +325,7 @@ def split_and_go(url: str, topic: str) -> None:
 
 
 def is_splitting(environment: Environment, topic: str) -> bool:
-    """Whether the controller of a topic has begun a split."""
+    """Return whether the controller of a topic has begun a split."""
     operator = environment.operator
     workflow_id = controller_id(environment.stack.state.spec.cluster, f"persistent://public/default/{topic}")
     handle = operator.client.get_workflow_handle(workflow_id)

@@ -65,7 +65,7 @@ def test_the_table_has_both_sides() -> None:
 
 
 def test_the_flips_of_the_peer_are_spread_over_ours() -> None:
-    """Flips alternate, a smaller number of the peer's stands between ours, and each has a number of its own."""
+    """Flips alternate, the fewer flips of the peer are spread between ours, and each has a number of its own."""
     ours, peer = Side.OURS, Side.PEER
     assert order({ours: 2, peer: 2}) == [(ours, 1), (peer, 1), (ours, 2), (peer, 2)]
     assert order({ours: 4, peer: 2}) == [(ours, 1), (ours, 2), (peer, 1), (ours, 3), (ours, 4), (peer, 2)]

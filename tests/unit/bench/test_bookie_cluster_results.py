@@ -9,8 +9,8 @@ from bench.bookie_cluster.results import KINDS, BookieResults, Copier, Pass
 ONE_KB, _, SMALL = KINDS
 
 
-def one(kind: str, copier: Copier, number: int, seconds: float, cpu: float) -> Pass:
-    """A pass of 40,000 entries."""
+def copy_pass(kind: str, copier: Copier, number: int, seconds: float, cpu: float) -> Pass:
+    """Return a pass of 40,000 entries."""
     servers = {"zookeeper": 0.25, "source-1": 0.5}
     compare = (2.0, 1.0) if copier is Copier.OURS and number > 1 else None
     return Pass(kind, copier, number, seconds, 40_000, {"client": cpu, **servers}, compare)
@@ -19,21 +19,21 @@ def one(kind: str, copier: Copier, number: int, seconds: float, cpu: float) -> P
 @pytest.fixture
 def results() -> BookieResults:
     """One pass to warm up, three that count."""
-    found = BookieResults({}, warm_up=1)
+    measured = BookieResults({}, warm_up=1)
     for number, factor in enumerate((9.0, 1.0, 2.0, 1.5), 1):
-        found.passes += [
-            one("1KB", Copier.OURS, number, factor, 0.2 * factor),
-            one("1KB", Copier.PEER_SINGLE, number, 5 * factor, 3 * factor),
-            one("1KB", Copier.PEER_BATCH, number, 3 * factor, factor),
-            one("small_ledgers", Copier.OURS, number, factor, 1.0),
-            one("small_ledgers", Copier.PEER_SINGLE, number, 4 * factor, 4.0),
-            one("small_ledgers", Copier.PEER_BATCH, number, 7 * factor, 4.0),
+        measured.passes += [
+            copy_pass("1KB", Copier.OURS, number, factor, 0.2 * factor),
+            copy_pass("1KB", Copier.PEER_SINGLE, number, 5 * factor, 3 * factor),
+            copy_pass("1KB", Copier.PEER_BATCH, number, 3 * factor, factor),
+            copy_pass("small_ledgers", Copier.OURS, number, factor, 1.0),
+            copy_pass("small_ledgers", Copier.PEER_SINGLE, number, 4 * factor, 4.0),
+            copy_pass("small_ledgers", Copier.PEER_BATCH, number, 7 * factor, 4.0),
         ]
-    return found
+    return measured
 
 
 def test_ratios_are_those_of_medians_to_the_faster_peer(results: BookieResults) -> None:
-    """What warmed up does not count, and of the peer's two ways the faster one does, for each kind."""
+    """Warm-up passes do not count, and of the peer's two ways the faster one does, for each kind."""
     assert results.summary() == {
         "throughput_ratio": {"1KB": 3.0, "small_ledgers": 4.0},
         "cpu_ratio": {"1KB": 0.2},
@@ -43,7 +43,7 @@ def test_ratios_are_those_of_medians_to_the_faster_peer(results: BookieResults) 
     assert results.cpu(ONE_KB, Copier.OURS, "servers") == 0.75
 
 
-def test_the_pause_is_told_only_where_it_was_measured(results: BookieResults) -> None:
+def test_the_pause_is_reported_only_where_it_was_measured(results: BookieResults) -> None:
     """Without a measured switch there is no such key, rather than a zero."""
     assert "pause_seconds" not in results.summary()
     results.pause = {"pause_seconds": 7.5, "tail_recovered_ledgers": 20.0, "brokers_away_seconds": 15.0}

@@ -34,7 +34,7 @@ def nodes(made: Dataset) -> dict[bytes, _Node]:
 
 
 def _parse(content: bytes) -> dict[bytes, _Node]:
-    found: dict[bytes, _Node] = {}
+    nodes: dict[bytes, _Node] = {}
     at = 24
     while content[at : at + 5] != _CLOSING:
         (path_size,) = struct.unpack_from(">i", content, at)
@@ -45,9 +45,9 @@ def _parse(content: bytes) -> dict[bytes, _Node]:
         at += 4 + value_size
         *_, version, created, _aversion, _owner, _pzxid = struct.unpack_from(">qqqqqiiiqq", content, at)
         at += struct.calcsize(">qqqqqiiiqq")
-        assert path not in found
-        found[path] = _Node(value, version, created)
-    return found
+        assert path not in nodes
+        nodes[path] = _Node(value, version, created)
+    return nodes
 
 
 def _records(nodes: dict[bytes, _Node]) -> dict[bytes, _Node]:
@@ -64,7 +64,7 @@ def test_header_and_sum_are_those_of_a_snapshot(made: Dataset) -> None:
 
 
 def test_parents_come_first_and_count_their_children(nodes: dict[bytes, _Node]) -> None:
-    """Every node stands behind its parent, and each parent has counted as many creations as it has children."""
+    """Every node comes after its parent, and each parent has counted as many creations as it has children."""
     children = dict.fromkeys(nodes, 0)
     seen: set[bytes] = set()
     for path in nodes:

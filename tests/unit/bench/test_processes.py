@@ -28,7 +28,7 @@ inner.communicate(b'\\n')
 
 @pytest.fixture
 def parent() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process with a child; it burns half a second of processor time when it is told to."""
+    """A process with a child; it burns half a second of processor time for each line of input."""
     process = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     yield process, int(process.stdout.readline())
@@ -64,12 +64,12 @@ def test_processes_that_are_gone_count_nothing() -> None:
     assert rss_bytes([process.pid]) == 0
 
 
-def test_memory_is_told_by_part(parent: tuple[subprocess.Popen[str], int]) -> None:
+def test_memory_is_reported_by_role(parent: tuple[subprocess.Popen[str], int]) -> None:
     """The peak holds what the process at the top has, and what its children have next to it."""
     process, inner = parent
-    with MemoryMeter(process.pid).peak() as found:
+    with MemoryMeter(process.pid).peak() as usages:
         pass
-    (usage,) = found
+    (usage,) = usages
     assert usage.worker >= 60_000_000
     assert 1_000_000 <= usage.executors < 60_000_000
     assert usage.driver == 0

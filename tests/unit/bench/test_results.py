@@ -80,7 +80,7 @@ def test_summary_shows_the_largest_size_at_its_top() -> None:
 
 
 def test_summary_without_a_peer_keeps_its_shape() -> None:
-    """With the peer left out its figures are null, and the rest stands."""
+    """With the peer left out its figures are null, and the others are unchanged."""
     results = _results()
     results.runs = [run for run in results.runs if run.side is not Side.PEER]
     summary = results.summary()

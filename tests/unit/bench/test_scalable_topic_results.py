@@ -33,8 +33,8 @@ def test_the_summary_names_what_it_has_to() -> None:
     assert (alone["ours"], alone["overhead_seconds"]) == (None, None)
 
 
-def test_the_overhead_is_the_median_of_what_each_topic_takes_beside_the_call() -> None:
-    """A single slow call of a broker is not ours."""
+def test_the_overhead_is_the_median_time_per_topic_without_the_call() -> None:
+    """A single slow call of a broker does not change our overhead."""
     assert _results().overhead_seconds == pytest.approx(0.6)
     assert _results().overhead_alone_seconds == pytest.approx(0.5)
 

@@ -1,4 +1,4 @@
-"""What `pulsar-migrate doctor` says of a worker's settings, without any server."""
+"""Findings of `pulsar-migrate doctor` about a worker's settings, without any server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TLS = Path(__file__).parent / "tls"
 
 
 def finding(settings: Mapping[str, object], subject: str) -> Finding:
-    """What is found for one subject with these settings."""
+    """Return the finding for one subject with these settings."""
     (check,) = [check for check in process_checks(Settings.model_validate(settings)) if check.subject == subject]
     return run_check(check)
 
@@ -40,17 +40,17 @@ def test_validity_is_read_as_openssl_reads_it() -> None:
     """The dates of every authority that the world trusts are read as OpenSSL reads them."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(AUTHORITIES)
-    known = zip(context.get_ca_certs(binary_form=True), context.get_ca_certs(), strict=True)
+    certificates = zip(context.get_ca_certs(binary_form=True), context.get_ca_certs(), strict=True)
     assert len(context.get_ca_certs()) > 100
-    for der, told in known:
+    for der, decoded in certificates:
         dates = validity(der)
-        assert dates.start.timestamp() == ssl.cert_time_to_seconds(str(told["notBefore"]))
-        assert dates.end.timestamp() == ssl.cert_time_to_seconds(str(told["notAfter"]))
+        assert dates.start.timestamp() == ssl.cert_time_to_seconds(str(decoded["notBefore"]))
+        assert dates.end.timestamp() == ssl.cert_time_to_seconds(str(decoded["notAfter"]))
 
 
 @pytest.mark.parametrize("der", [b"", b"\x30", b"\x30\x82", b"\x30\x03\x02\x01", b"no certificate at all"])
 def test_what_is_no_certificate(der: bytes) -> None:
-    """Bytes that are no certificate are said to be none."""
+    """Bytes that are not a certificate are refused as such."""
     with pytest.raises(ValueError, match="no readable certificate"):
         validity(der)
 
@@ -82,12 +82,12 @@ def test_expired_and_nearly_expired(monkeypatch: pytest.MonkeyPatch) -> None:
         (end, Level.FAILED, "expired"),
     ):
         monkeypatch.setattr("cli.doctor.certificates.datetime", clock(now))
-        found = finding(settings, "PULSAR_MIGRATE_BOOKIE_TLS_CA")
-        assert (found.level, said in found.detail) == (level, True), found
+        result = finding(settings, "PULSAR_MIGRATE_BOOKIE_TLS_CA")
+        assert (result.level, said in result.detail) == (level, True), result
 
 
 def clock(now: datetime) -> type[datetime]:
-    """A `datetime` whose `now` stands still."""
+    """Return a `datetime` whose `now` is always this time."""
 
     class Stopped(datetime):
         @classmethod
@@ -99,8 +99,8 @@ def clock(now: datetime) -> type[datetime]:
 
 def test_commands() -> None:
     """A command is looked up as a shell would look it up."""
-    found = finding({"broker_stop_command": (sys.executable, "-c", "")}, "PULSAR_MIGRATE_BROKER_STOP_COMMAND")
-    assert (found.level, found.detail) == (Level.OK, f"{sys.executable} can be run")
+    result = finding({"broker_stop_command": (sys.executable, "-c", "")}, "PULSAR_MIGRATE_BROKER_STOP_COMMAND")
+    assert (result.level, result.detail) == (Level.OK, f"{sys.executable} can be run")
     absent = finding({"broker_start_command": ("no-such-program",)}, "PULSAR_MIGRATE_BROKER_START_COMMAND")
     assert (absent.level, absent.exit_code) == (Level.FAILED, ExitCode.USAGE)
 
@@ -115,7 +115,7 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(b"temporal_num_pollers 1\n")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
+        """Ignore the request: nothing is logged."""
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def server() -> Iterator[str]:
 
 
 def test_metrics_address(server: str) -> None:
-    """A free address is fine, and one that a worker serves; one that somebody else holds is not."""
+    """A free address is fine, and one that a worker serves; one that another program uses is not."""
     assert finding({"metrics_address": server}, "metrics").detail == f"{server} is served by a running worker"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         taken.close()
@@ -142,8 +142,8 @@ def test_metrics_address(server: str) -> None:
 
 def test_webhook_is_not_called(server: str) -> None:
     """The webhook is only connected to: a request would stop brokers."""
-    found = finding({"broker_webhook": f"http://{server}/brokers"}, "PULSAR_MIGRATE_BROKER_WEBHOOK")
-    assert (found.level, found.detail) == (Level.OK, f"http://{server} takes connections")
+    result = finding({"broker_webhook": f"http://{server}/brokers"}, "PULSAR_MIGRATE_BROKER_WEBHOOK")
+    assert (result.level, result.detail) == (Level.OK, f"http://{server} takes connections")
     lost = finding({"broker_webhook": "http://127.0.0.1:1/brokers"}, "PULSAR_MIGRATE_BROKER_WEBHOOK")
     assert (lost.exit_code, "Connection refused" in lost.detail) == (ExitCode.UNREACHABLE, True)
 
@@ -163,15 +163,15 @@ def test_spark(master: str, level: Level, said: str, monkeypatch: pytest.MonkeyP
     """Each form of Spark's address is checked by what it needs."""
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
-    found = finding({"spark_master": master}, "Spark")
-    assert (found.level, said in found.detail) == (level, True), found
+    result = finding({"spark_master": master}, "Spark")
+    assert (result.level, said in result.detail) == (level, True), result
 
 
 def token(end: datetime | None) -> str:
-    """A JSON web token, unsigned."""
+    """Return a JSON web token, unsigned."""
     claims = {"sub": "admin"} | ({"exp": end.timestamp()} if end else {})
     parts = [
-        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
+        base64.urlsafe_b64encode(json.dumps(claim).encode()).decode().rstrip("=") for claim in ({"alg": "none"}, claims)
     ]
     return ".".join([*parts, ""])
 
@@ -232,23 +232,23 @@ def test_named_credentials(tmp_path: Path) -> None:
 
 
 def test_unknown_credentials_of_an_input() -> None:
-    """A name that the settings lack is told, and no server is asked with the common ones."""
+    """A name that the settings lack is reported, and no server is asked with the common ones."""
     store = parse_store_url("zk:127.0.0.1:1")
     servers = Servers("green", store, {"green": store}, credentials="green")
-    (found,) = server_findings(servers, Settings.model_validate({"admin_token": "secret"}))
-    assert (found.level, found.exit_code) == (Level.FAILED, ExitCode.USAGE)
-    assert "no credentials called 'green'" in found.detail
-    assert "PULSAR_MIGRATE_CREDENTIALS__GREEN__" in found.cure
+    (result,) = server_findings(servers, Settings.model_validate({"admin_token": "secret"}))
+    assert (result.level, result.exit_code) == (Level.FAILED, ExitCode.USAGE)
+    assert "no credentials called 'green'" in result.detail
+    assert "PULSAR_MIGRATE_CREDENTIALS__GREEN__" in result.cure
 
 
 def test_one_check_does_not_hide_others() -> None:
-    """An error that nobody foresaw is told as a finding, in the order of the checks."""
+    """An unexpected error is reported as a finding, in the order of the checks."""
 
     def broken() -> str:
         raise KeyError("x")
 
-    found = list(run_checks([Check("first", broken), Check("second", lambda: "fine")]))
-    assert [(item.subject, item.level, item.exit_code) for item in found] == [
+    findings = list(run_checks([Check("first", broken), Check("second", lambda: "fine")]))
+    assert [(finding.subject, finding.level, finding.exit_code) for finding in findings] == [
         ("first", Level.FAILED, ExitCode.UNEXPECTED),
         ("second", Level.OK, ExitCode.OK),
     ]

@@ -101,7 +101,7 @@ def test_wrong_input_is_one_line(arguments: list[str], cause: str, capsys: pytes
 
 
 def test_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """What does not exist is a usage error too."""
+    """A command that does not exist is a usage error too."""
     assert cli.run(["migrate"]) == ExitCode.USAGE
     assert "No such command 'migrate'" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Plans from the command line, and the `temporal` lines that stand for commands."""
+"""Plans from the command line, and the `temporal` lines that are equivalent to commands."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_input_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_plan_names_the_field(text: str, options: dict[str, Typed], named: str) -> None:
-    """Whatever is wrong with a plan is told by the name of its field, as a usage error."""
+    """A mistake in a plan is reported with the name of its field, as a usage error."""
     with pytest.raises(CommandFailed, match=re.escape(named)) as failure:
         read_input(MetadataStoreInput, text, options)
     assert failure.value.code is ExitCode.USAGE
@@ -173,7 +173,7 @@ _NAMES = st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True)
         throttle=st.none() | st.floats(0.1, 1000),
     )
 )
-def test_the_start_line_stands_for_the_plan(input: MetadataStoreInput) -> None:
+def test_the_start_line_contains_the_plan(input: MetadataStoreInput) -> None:
     """A shell reads the printed line back into the same plan, id, type and search attributes."""
     words = shlex.split(start_line(KIND, input, "the queue"))
     assert words[:3] == ["temporal", "workflow", "start"]
@@ -184,7 +184,7 @@ def test_the_start_line_stands_for_the_plan(input: MetadataStoreInput) -> None:
     assert f'--search-attribute=MigrationTarget="{input.target}"' in words
 
 
-def test_the_update_line_stands_for_the_verb() -> None:
+def test_the_update_line_contains_the_verb() -> None:
     """Quotes and spaces in a reason survive a shell."""
     steering = VerbRequest(verb=Verb.ROLLBACK, reason='ana\'s "change" $HOME')
     words = shlex.split(update_line("metadata-store/prod", "steer", steering.model_dump(mode="json")))
@@ -192,5 +192,5 @@ def test_the_update_line_stands_for_the_verb() -> None:
 
 
 def test_defaults_are_left_to_the_worker() -> None:
-    """What equals a default is not sent."""
+    """A value that equals its default is not sent."""
     assert MetadataStoreInput.model_validate(REQUIRED).as_json() == REQUIRED

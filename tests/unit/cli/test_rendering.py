@@ -1,4 +1,4 @@
-"""What people see of a migration: the order of things, and numbers that can be read."""
+"""The view of a migration: the order of its lines, and readable numbers."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ BUILD = (
 
 
 class Stopped(datetime):
-    """A clock that stands still."""
+    """A clock that does not move."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:
-        """Always the same time."""
+        """Return always the same time."""
         return NOW
 
 
@@ -82,7 +82,7 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def status(**changes: Any) -> Status:
-    """A switch that waits for its brokers."""
+    """Return the status of a switch that waits for its brokers."""
     history = [PhaseEntry(phase="SWITCH", started=NOW - timedelta(seconds=5), undo=Undo.METADATA)]
     given: dict[str, Any] = {
         "kind": "bookie-cluster",
@@ -107,7 +107,7 @@ def status(**changes: Any) -> Status:
 
 
 def view(**changes: Any) -> View:
-    """A view of it."""
+    """Return a view of the switch."""
     given: dict[str, Any] = {
         "workflow_id": "bookie-cluster/prod",
         "run_id": "run-1",
@@ -125,19 +125,19 @@ def view(**changes: Any) -> View:
 
 
 def test_each_batch_has_a_line() -> None:
-    """Batches that run stand below the steps, with their phases and what they wait for; the rest of many is counted."""
+    """Running batches are below the steps, with their phases and what they wait for; many are partly counted."""
     batch = view(workflow_id="bookie-cluster/prod/a", status=status(phase="DRAIN"))
     whole = view(children=[batch], children_count=3)
-    told = "running | DRAIN | do now: stop all brokers | waits for broker b-1 to stop"
+    running = "running | DRAIN | do now: stop all brokers | waits for broker b-1 to stop"
     assert [line for line in lines(whole) if line.startswith("batch")] == [
-        f"batch      bookie-cluster/prod/a | {told}",
+        f"batch      bookie-cluster/prod/a | {running}",
         "batch      and 2 more",
     ]
     assert headline(whole).endswith(headline(batch))
 
 
 def test_what_to_do_comes_first() -> None:
-    """Below the headline stand dangers, then what the operator is asked to do, then what is waited for, and why."""
+    """Below the headline are dangers, then what the operator is asked to do, then what is waited for, and why."""
     shown = lines(view(status=status(alarms=["ids may collide"])))
     assert shown[0] == "bookie-cluster/prod → b | RUNNING | SWITCH"
     assert shown[1] == "ALARM      ids may collide"
@@ -150,9 +150,9 @@ def test_what_to_do_comes_first() -> None:
 
 
 def test_progress_has_its_age() -> None:
-    """Progress is told with rate, estimate and the time that it is old."""
+    """Progress is shown with its rate, its estimate and its age."""
     aged = PROGRESS.model_copy(update={"as_of": NOW - timedelta(seconds=75)})
-    (line,) = [one for one in lines(view(status=status(waiting=None, progress=aged))) if one.startswith("progress")]
+    (line,) = [line for line in lines(view(status=status(waiting=None, progress=aged))) if line.startswith("progress")]
     assert line == (
         "progress   1,200 of 40,000 ledgers copied (3 %), 81/s, 7 min 57 s left (average rate of this step); "
         "1 min 15 s ago"
@@ -162,7 +162,7 @@ def test_progress_has_its_age() -> None:
 
 
 def test_age() -> None:
-    """Ages are whole seconds, and a clock that is behind makes no negative ones."""
+    """Ages are whole seconds, and a clock that is slow makes no negative ones."""
     assert ago(NOW, NOW) == ago(NOW + timedelta(seconds=3), NOW) == "just now"
     assert ago(NOW - timedelta(seconds=59.6), NOW) == "1 min ago"
 
@@ -170,7 +170,7 @@ def test_age() -> None:
 def test_figures_are_rounded_in_text_and_exact_in_json() -> None:
     """Text shows figures with units; while it runs, in one line and without those that are zero."""
     running = view(status=status(figures=FIGURES))
-    (line,) = [one for one in lines(running) if one.startswith("measured")]
+    (line,) = [line for line in lines(running) if line.startswith("measured")]
     assert (
         line == "measured   build: copied 957,073 ledgers, copied 1 entry, copied 1.2 GB, 1 min 1 s; brokers away 1.9 s"
     )
@@ -200,15 +200,21 @@ def test_figures_are_rounded_in_text_and_exact_in_json() -> None:
 
 
 def test_values_of_other_versions() -> None:
-    """What a newer version measures is shown by its name; values that do not fit the model are shown as they are."""
+    """Values of a newer version are shown by their names; values that do not fit the model are shown as they are."""
     model = KINDS["metadata-store"].models["figure"]
     newer = described(
-        {"blocked_seconds": 0.4, "waited_seconds": 90.0, "sent_bytes": 2048, "lanes": 3, "by": "scan"}, model
+        {"blocked_seconds": 0.4, "waited_seconds": 90.0, "sent_bytes": 2048, "threads": 3, "by": "scan"}, model
     )
-    assert [str(one) for one in newer] == ["blocked 400 ms", "waited 1 min 30 s", "sent 2.0 kB", "lanes 3", "by: scan"]
+    assert [str(figure) for figure in newer] == [
+        "blocked 400 ms",
+        "waited 1 min 30 s",
+        "sent 2.0 kB",
+        "threads 3",
+        "by: scan",
+    ]
     odd = described({"blocked_seconds": "long", "copied_bytes": 1e6}, model)
-    assert [str(one) for one in odd] == ["blocked: long", "copied 1.0 MB"]
-    assert [str(one) for one in described({"items": 3}, None)] == ["items 3"]
+    assert [str(figure) for figure in odd] == ["blocked: long", "copied 1.0 MB"]
+    assert [str(figure) for figure in described({"items": 3}, None)] == ["items 3"]
 
 
 def test_steps_failures_and_deadlines() -> None:
@@ -224,14 +230,14 @@ def test_steps_failures_and_deadlines() -> None:
     )
     shown = lines(view(steps=[step], status=status(deadlines={"window": NOW + timedelta(hours=23, minutes=59.2)})))
     assert "step       bookie_cluster_build: attempt 3, next attempt in 8 s, last failure: bookie b-1 is down" in shown
-    assert any(one.startswith("deadline   window: ") and one.endswith("Z, in 23 h 59 min") for one in shown)
+    assert any(line.startswith("deadline   window: ") and line.endswith("Z, in 23 h 59 min") for line in shown)
 
     failed = view(status=None, execution="FAILED", failure=Failure(kind="Conflict", message="held by another"))
     assert lines(failed) == ["bookie-cluster/prod | FAILED | SWITCH", "failed     Conflict: held by another"]
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"),
+    ("plan", "expected"),
     [
         (CutoverPlan(), None),
         (CutoverPlan(hold=True), "held until `proceed` (hold --off ends it)"),
@@ -239,10 +245,10 @@ def test_steps_failures_and_deadlines() -> None:
         (CutoverPlan(hold=True, begun=True), None),
     ],
 )
-def test_what_holds_the_cutover(plan: CutoverPlan, told: str | None) -> None:
+def test_what_holds_the_cutover(plan: CutoverPlan, expected: str | None) -> None:
     """Status says what holds the cut-over and how to change that, until it has begun."""
-    found = [line for line in lines(view(status=status(cutover=plan))) if line.startswith("cut-over")]
-    assert found == ([f"cut-over   {told}"] if told else [])
+    shown = [line for line in lines(view(status=status(cutover=plan))) if line.startswith("cut-over")]
+    assert shown == ([f"cut-over   {expected}"] if expected else [])
 
 
 def test_only_the_newest_notes() -> None:
@@ -256,7 +262,7 @@ def test_only_the_newest_notes() -> None:
     )
 
 
-def test_the_screen_folds_texts_beside_their_names() -> None:
+def test_the_screen_folds_texts_next_to_their_names() -> None:
     """In a terminal long texts are folded into their own column, and nothing is lost."""
     out = io.StringIO()
     long = "a word " * 40

@@ -39,13 +39,13 @@ def _received(
     return ConsumerRecord(ConsumerPlan(name, _TOPIC, Language.JAVA, kind), arrivals, list(breaks))
 
 
-def _settled(producer: ProducerRecord, *consumers: ConsumerRecord) -> DeliveryAudit:
+def _audit(producer: ProducerRecord, *consumers: ConsumerRecord) -> DeliveryAudit:
     return audit_delivery([producer], consumers, began=0.0, ended=float(_COUNT))
 
 
 def test_nothing_is_wrong_when_each_message_arrives_once() -> None:
     """Traffic in which all is well has an audit without a fault."""
-    audit = _settled(_sent(), _received(range(_COUNT)))
+    audit = _audit(_sent(), _received(range(_COUNT)))
     assert audit.faults() == []
     assert audit.acknowledged == _COUNT
     assert audit.longest_send == pytest.approx(0.1)
@@ -56,7 +56,7 @@ def test_only_acknowledged_messages_can_be_lost() -> None:
     """A message that its producer never saw acknowledged may be missing; another may not."""
     producer = _sent()
     producer.sent[-1] = producer.sent[-1]._replace(acknowledged=None)
-    audit = _settled(producer, _received(range(_COUNT - 2)))
+    audit = _audit(producer, _received(range(_COUNT - 2)))
     assert audit.lost == 1
     assert audit.dead_producers == {"p": "its last message was never acknowledged"}
 
@@ -70,22 +70,22 @@ def test_only_acknowledged_messages_can_be_lost() -> None:
     ],
     ids=["written-twice", "cut-off-at-once", "cut-off-later"],
 )
-def test_duplicates_are_told_apart(again: Received, expected: Duplicates) -> None:
+def test_kinds_of_duplicates(again: Received, expected: Duplicates) -> None:
     """A second arrival is excused if it lies elsewhere, or if the first one's consumer was cut off within a second."""
     consumer = _received(range(_COUNT), breaks=[4.0])
     consumer.received.append(again)
-    assert _settled(_sent(), consumer).duplicates == expected
+    assert _audit(_sent(), consumer).duplicates == expected
 
 
 def test_repetitions_are_not_out_of_order() -> None:
-    """A message that comes again behind a later one is a duplicate; one that first comes there is out of order."""
+    """A message that comes again after a later one is a duplicate; one that first comes there is out of order."""
     assert out_of_order([0, 1, 2, 0, 1]) == []
     assert out_of_order([0, 2, 1, 3, 3]) == [1]
 
 
 @given(st.permutations(range(8)))
 def test_order_is_violated_unless_sorted(numbers: list[int]) -> None:
-    """Each number behind a higher one counts, whatever the order."""
+    """Each number after a higher one counts, whatever the order."""
     assert len(out_of_order(numbers)) == sum(
         any(before > number for before in numbers[:at]) for at, number in enumerate(numbers)
     )
@@ -94,22 +94,22 @@ def test_order_is_violated_unless_sorted(numbers: list[int]) -> None:
 @pytest.mark.parametrize("kind", Subscribed)
 def test_order_counts_over_all_consumers(kind: Subscribed) -> None:
     """Arrivals of all consumers are put in order of time, and only a shared subscription may have them in any."""
-    early, behind = _received([0, 2], kind, "a"), _received([1], kind, "b")
-    behind.received = [behind.received[0]._replace(at=5.0)]
-    audit = _settled(_sent(3), early, behind)
+    early, late = _received([0, 2], kind, "a"), _received([1], kind, "b")
+    late.received = [late.received[0]._replace(at=5.0)]
+    audit = _audit(_sent(3), early, late)
     assert audit.reordered == (0 if kind is Subscribed.SHARED else 1)
 
 
 def test_a_producer_is_dead_after_an_error_that_was_the_last() -> None:
     """A failed send is survived by a later acknowledgement, and not otherwise."""
-    assert _settled(_sent(errors=[(5.0, "Timeout")]), _received(range(_COUNT))).dead_producers == {}
-    dead = _settled(_sent(errors=[(30.0, "AlreadyClosed")]), _received(range(_COUNT))).dead_producers
+    assert _audit(_sent(errors=[(5.0, "Timeout")]), _received(range(_COUNT))).dead_producers == {}
+    dead = _audit(_sent(errors=[(30.0, "AlreadyClosed")]), _received(range(_COUNT))).dead_producers
     assert dead == {"p": "AlreadyClosed"}
 
 
 def test_a_gap_lasts_up_to_the_end() -> None:
     """A producer that is never heard of again had no acknowledgement until the sending ended."""
-    assert _settled(_sent(5), _received(range(5))).longest_gap == pytest.approx(_COUNT - 4.1)
+    assert _audit(_sent(5), _received(range(5))).longest_gap == pytest.approx(_COUNT - 4.1)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_silent_consumers_are_dead_where_they_should_not_be(
     kind: Subscribed, arrived: tuple[range, range], dead: tuple[str, ...]
 ) -> None:
     """A shared consumer must get messages as others do; elsewhere silence counts once messages are missing."""
-    audit = _settled(_sent(), _received(arrived[0], kind, "a"), _received(arrived[1], kind, "b"))
+    audit = _audit(_sent(), _received(arrived[0], kind, "a"), _received(arrived[1], kind, "b"))
     assert audit.dead_consumers == dead
 
 
@@ -138,23 +138,23 @@ def test_sends_under_way_are_those_not_yet_acknowledged() -> None:
 
 def test_one_topic_may_have_two_names_and_consumers_that_left() -> None:
     """A stream consumer calls the topic by its scalable name, and nothing more is expected of one that was ended."""
-    left = _received(range(5), Subscribed.SHARED, "a")
-    left.has_left = True
+    gone = _received(range(5), Subscribed.SHARED, "a")
+    gone.has_left = True
     plan = ConsumerPlan("b", _TOPIC.replace("persistent", "topic"), Language.JAVA_V5, Subscribed.SHARED)
     stayed = ConsumerRecord(plan, _received(range(_COUNT)).received[5:])
-    audit = _settled(_sent(), left, stayed)
+    audit = _audit(_sent(), gone, stayed)
     assert audit.faults() == []
-    [one] = audit.subscriptions
-    assert (one.topic, one.name, one.received) == (_TOPIC, "Shared", _COUNT)
+    [audited] = audit.subscriptions
+    assert (audited.topic, audited.name, audited.received) == (_TOPIC, "Shared", _COUNT)
 
 
-def test_subscriptions_of_one_type_are_told_apart_by_name() -> None:
+def test_subscriptions_of_one_type_differ_by_name() -> None:
     """Each of them must get every message."""
     first, other = (
         ConsumerRecord(ConsumerPlan(name, _TOPIC, Language.JAVA_V5, Subscribed.SHARED, named=name), arrivals)
         for name, arrivals in (("first", _received(range(_COUNT)).received), ("other", _received([0]).received))
     )
-    audit = _settled(_sent(), first, other)
+    audit = _audit(_sent(), first, other)
     assert {subscription.name: subscription.lost for subscription in audit.subscriptions} == {
         "first": 0,
         "other": _COUNT - 1,
@@ -163,7 +163,7 @@ def test_subscriptions_of_one_type_are_told_apart_by_name() -> None:
 
 def test_faults_name_what_is_wrong() -> None:
     """Each fault is one line with the topic, the subscription and the counts."""
-    [line] = _settled(_sent(), _received(range(_COUNT - 1), Subscribed.KEY_SHARED)).faults()
+    [line] = _audit(_sent(), _received(range(_COUNT - 1), Subscribed.KEY_SHARED)).faults()
     assert re.fullmatch(f"{_TOPIC}, Key_Shared: 1 lost", line)
 
 

@@ -22,11 +22,11 @@ SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 
 
 def test_a_reused_number_is_another_process() -> None:
-    """A record with another start time is dead, whatever runs under its number, and a signal to it reaches nobody."""
+    """A record with another start time is dead, whatever runs under its number, and a signal to it has no effect."""
     with subprocess.Popen(SLEEP, start_new_session=True) as child:
-        found = processes.inspect(child.pid)
-        assert found is not None
-        same, other = ProcessId(pid=child.pid, started=found[1]), ProcessId(pid=child.pid, started="1")
+        inspected = processes.inspect(child.pid)
+        assert inspected is not None
+        same, other = ProcessId(pid=child.pid, started=inspected[1]), ProcessId(pid=child.pid, started="1")
         assert (same.alive, other.alive) == (True, False)
         other.send(signal.SIGKILL)
         assert child.poll() is None
@@ -35,7 +35,7 @@ def test_a_reused_number_is_another_process() -> None:
     assert not same.alive
 
 
-def test_a_dead_child_that_nobody_reaped_is_dead() -> None:
+def test_a_dead_child_that_was_not_reaped_is_dead() -> None:
     """A zombie can do nothing any more and counts as gone."""
     with subprocess.Popen(["true"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

@@ -46,7 +46,7 @@ def cache(tmp_path: Path, lines: list[str]) -> Cache:
 
 
 def program(folder: Path, name: str, text: str) -> None:
-    """A program that prints its version and nothing else."""
+    """Write a program that prints its version and nothing else."""
     path = folder / name
     path.write_text(f"#!/bin/sh\necho '{text}'\n")
     path.chmod(0o755)
@@ -142,8 +142,8 @@ def test_jars_that_differ_from_the_lock_are_named(tmp_path: Path) -> None:
         check_jars(tmp_path, lock)
     message = str(failure.value)
     assert all(
-        part in message
-        for part in ("missing-1-linux.jar is missing", "surplus.jar is not in", "changed-1.jar has sha256")
+        problem in message
+        for problem in ("missing-1-linux.jar is missing", "surplus.jar is not in", "changed-1.jar has sha256")
     )
     assert "same-1.jar" not in message
 

@@ -1,4 +1,4 @@
-"""Who uses a topic before, while and after it becomes scalable."""
+"""Clients that use a topic before, while and after it becomes scalable."""
 
 from __future__ import annotations
 

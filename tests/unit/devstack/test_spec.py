@@ -1,4 +1,4 @@
-"""What a stack's description refuses, and what a stack's folder remembers."""
+"""A stack's description with its refusals, and the state in a stack's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulsar_devstack.servers.toolchain import Toolchain
 
 
 def state_of(spec: StackSpec) -> StackState:
-    """A stack on made-up ports."""
+    """Return a stack on made-up ports."""
     program = Path("/programs/any")
     toolchain = Toolchain(
         pulsar="5.0.1", java=program, java_version=21, jars=program, test_server=program, temporal=program, oxia=program
@@ -111,7 +111,7 @@ def test_one_servers_settings_win_over_those_of_all() -> None:
 
 
 def test_state_survives_its_file() -> None:
-    """What is written to a stack's folder reads back equal."""
+    """A state that is written to a stack's folder reads back equal."""
     state = state_of(StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, oxias=2, temporal=True))
     assert StackState.model_validate_json(state.model_dump_json()) == state
 
@@ -124,7 +124,7 @@ def test_unknown_servers_are_named(name: str) -> None:
 
 
 def test_a_broker_starts_when_its_bookies_are_ready() -> None:
-    """A broker that starts beside its bookies may not know of them for long, so it waits for those of both clusters."""
+    """A broker that starts with its bookies may not see them for long, so it waits for those of both clusters."""
     state = state_of(StackSpec(zookeepers=1, bookies=2, second_bookies=1, brokers=2))
     after = {"zookeeper-1", "bookie-1", "bookie-2", "second-bookie-1", plans.SETUP}
     assert set(plans.plan("broker-2", state, Path("/stack")).after) == after

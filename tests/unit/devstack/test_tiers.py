@@ -1,4 +1,4 @@
-"""What `make test` runs, in which order, and how it ends."""
+"""Jobs of `make test`: their order, and how the run ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.tiers import Job, execute, stages
 
 
 def job(name: str, *scripts: str) -> Job:
-    """A job of Python programs."""
+    """Return a job of Python programs."""
     return Job(name, [[sys.executable, "-c", script] for script in scripts])
 
 

@@ -1,4 +1,4 @@
-"""The table of what took how long says which of several things going on at once was waited for."""
+"""The table of durations says which of several concurrent items was waited for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_only_time_without_others_counts_as_waited_for(item: Span, spans: list[S
 
 
 def test_the_table_names_every_item_and_the_whole() -> None:
-    """Items stand in the order of their beginnings, one that failed too; without items there is no table."""
+    """Items are in the order of their start, one that failed too; without items there is no table."""
     timings = Timings()
     assert timings.table() == []
     with timings.measure("outer"):
@@ -41,7 +41,7 @@ def test_the_table_names_every_item_and_the_whole() -> None:
 
 
 def test_preparation_needs_nothing_installed() -> None:
-    """What runs before the installation imports with the standard library alone."""
+    """The code that runs before the installation imports with the standard library alone."""
     root = Path(__file__).parents[3]
     code = f"import sys; sys.path[:0] = [{str(root)!r}, {str(root / 'devstack')!r}]; import pulsar_devstack.prepare"
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)

@@ -24,7 +24,7 @@ PLAN = ("--metadata-url", "zk:zk:2181", *OLD, *NEW, "--routing", "attribution")
 
 @asynccontextmanager
 async def doubled_worker(client: Client, cluster: str, script: Script) -> AsyncGenerator[None]:
-    """A worker whose steps play the script of one switch."""
+    """Run a worker whose steps play the script of one switch."""
     doubles = Doubles()
     doubles.scripts[cluster] = script
     options: dict[str, Any] = {
@@ -37,7 +37,7 @@ async def doubled_worker(client: Client, cluster: str, script: Script) -> AsyncG
 
 
 async def test_words_of_a_switch(shell: Shell) -> None:
-    """A switch is started, paced, looked into, told how brokers read, and cleaned up from the command line."""
+    """A switch is started, paced, inspected, confirmed and cleaned up from the command line."""
     hang = Hang()
     free = CENSUS.model_copy(update={"targets": TARGETS.model_copy(update={"kept": 0, "reasons": ()})})
     script = AttributionScript(build=[hang, BUILT], census=free)
@@ -63,8 +63,8 @@ async def test_words_of_a_switch(shell: Shell) -> None:
         assert listed.out.startswith("1,100 ledgers of old (30.0 MB) would be deleted, e.g. 1, 2, 3\n0 are kept")
         dry = await shell("clean-up", name, "--src-cluster", "old", "--dry-run")
         assert dry.out.endswith("2 are kept\nkept       2 are referred to\n")
-        kept = await shell("rollback-without-target", name, "new")
-        assert (kept.code, "the rollback copies nothing" in kept.err) == (5, True)
+        refused = await shell("rollback-without-target", name, "new")
+        assert (refused.code, "the rollback copies nothing" in refused.err) == (5, True)
         other = await shell("clean-up", name, "--src-cluster", "new")
         assert (other.code, "'new' is not the cluster that this switch leaves" in other.err) == (5, True)
 
@@ -74,7 +74,7 @@ async def test_words_of_a_switch(shell: Shell) -> None:
         assert (ended.code, "deleted from source 1,100 ledgers" in ended.out) == (0, True)
 
 
-async def test_query_of_nobody(shell: Shell) -> None:
+async def test_query_of_an_unknown_switch(shell: Shell) -> None:
     """A switch that does not exist is a usage error."""
-    answer = await shell("cleanup-targets", "bookie-cluster/nobody")
-    assert (answer.code, "no workflow bookie-cluster/nobody" in answer.err) == (2, True)
+    answer = await shell("cleanup-targets", "bookie-cluster/unknown")
+    assert (answer.code, "no workflow bookie-cluster/unknown" in answer.err) == (2, True)

@@ -107,7 +107,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """What it printed, as JSON."""
+        """The printed text, parsed as JSON."""
         return json.loads(self.out)
 
 
@@ -145,7 +145,7 @@ class Shell:
         return f"metadata-store/{cluster}"
 
     async def attend(self, cluster: str, *more: str) -> str:
-        """The same with a worker: wait until it has taken the first task, for which it loads the workflow."""
+        """Start it with a worker; return its id once the worker has taken the first task and loaded the workflow."""
         workflow_id = await self.begin(cluster, *more)
         seen: list[str] = []
         try:
@@ -171,7 +171,7 @@ class Shell:
 
 @asynccontextmanager
 async def small_worker(client: Client) -> AsyncGenerator[None]:
-    """A worker for the small migration."""
+    """Run a worker for the small migration."""
     released.clear()
     options: dict[str, Any] = {
         "task_queue": TASK_QUEUE,
@@ -191,7 +191,7 @@ async def shell(make_stack: MakeStack) -> Shell:
 
 
 async def test_start_status_and_proceed(shell: Shell) -> None:
-    """A started migration shows where it stands, and `proceed` brings it to its end."""
+    """A started migration shows its phase, and `proceed` brings it to its end."""
     async with small_worker(shell.client):
         started = await shell("start", "metadata-store", "--cluster", "happy", *PLAN, "-o", "json")
         assert started.code == 0, started.err
@@ -227,7 +227,7 @@ async def test_migrations_are_found_by_their_attributes(shell: Shell) -> None:
         workflow_id = await shell.attend("found")
         query = "MigrationKind = 'metadata-store' AND MigrationTarget = 'oxia://oxia:6648/default'"
         async with asyncio.timeout(LIMIT):
-            while workflow_id not in [found.id async for found in shell.client.list_workflows(query)]:  # noqa: ASYNC110 - visibility announces nothing
+            while workflow_id not in [execution.id async for execution in shell.client.list_workflows(query)]:  # noqa: ASYNC110 - visibility announces nothing
                 await asyncio.sleep(0.2)
         assert (await shell("proceed", workflow_id)).code == 0
 
@@ -313,8 +313,8 @@ async def test_no_worker(shell: Shell) -> None:
     answer = await shell("status", workflow_id, "-o", "json")
     assert (answer.code, answer.json["execution"], answer.json["phase"]) == (7, "RUNNING", "WORK")
     assert f"no worker on the queue {TASK_QUEUE} answers" in answer.json["silence"]
-    told = await shell("proceed", workflow_id)
-    assert (told.code, "no worker accepted steer" in told.err) == (7, True)
+    refused = await shell("proceed", workflow_id)
+    assert (refused.code, "no worker accepted steer" in refused.err) == (7, True)
 
 
 async def test_a_wait_without_a_worker_ends(shell: Shell) -> None:
@@ -365,7 +365,7 @@ async def test_metrics_address_taken(shell: Shell) -> None:
 async def test_unknown_ids(shell: Shell) -> None:
     """A workflow that does not exist is a usage error, for looking and for steering."""
     for command in ("status", "report", "rollback", "history"):
-        answer = await shell(command, "metadata-store/nobody")
+        answer = await shell(command, "metadata-store/unknown")
         assert answer.code == 2, answer.err
         assert "error: " in answer.err
         assert "Traceback" not in answer.err
@@ -387,7 +387,7 @@ async def test_history_replays(shell: Shell, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"events": []}', '{"events": [{"eventId": "1"}]}', '{"events": 3}'])
 async def test_no_history(text: str, tmp_path: Path) -> None:
-    """A file that is no history is a usage error, before anything is replayed."""
+    """A file without a history is a usage error, before anything is replayed."""
     file = tmp_path / "other.json"
     file.write_text(text)
     with pytest.raises(CommandFailed, match="is not a history") as failure:

@@ -13,14 +13,14 @@ __all__ = ["shell"]
 
 
 async def listed(shell: Shell, wanted: Callable[[dict[str, Any]], object], *options: str) -> dict[str, Any]:
-    """List until it is as wanted, as visibility is told late; the listed migrations by cluster."""
+    """List until the list is as wanted, as visibility lags; return the listed migrations by cluster."""
     async with asyncio.timeout(LIMIT):
         while True:
             answer = await shell("list", "-o", "json", *options)
             assert answer.code == 0, answer.err
-            found = {one["cluster"]: one for one in answer.json}
-            if wanted(found):
-                return found
+            migrations = {migration["cluster"]: migration for migration in answer.json}
+            if wanted(migrations):
+                return migrations
 
 
 async def test_list(shell: Shell) -> None:
@@ -31,18 +31,21 @@ async def test_list(shell: Shell) -> None:
         await shell("start", "metadata-store", "--cluster", "ended", *PLAN, "--dry-run", "--wait")
         failed = f"fails-{FailureKind.CONFLICT}"
         await shell("start", "metadata-store", "--cluster", failed, *PLAN, "--wait")
-        found = await listed(
+        migrations = await listed(
             shell,
             lambda all_: (
                 {"waits", "ended", failed} <= set(all_) and all_["waits"]["waiting"] and all_[failed]["closed"]
             ),
         )
-        waits = found["waits"]
+        waits = migrations["waits"]
         assert (waits["kind"], waits["execution"], waits["phase"]) == ("metadata-store", "RUNNING", "WORK")
         assert waits["waiting"]["why"] == "the trial window"
         assert waits["since"] == waits["waiting"]["since"]
-        assert (found["ended"]["outcome"], found["ended"]["since"]) == ("planned", found["ended"]["closed"])
-        assert (found[failed]["outcome"], found[failed]["failure"]) == ("failed", "Conflict")
+        assert (migrations["ended"]["outcome"], migrations["ended"]["since"]) == (
+            "planned",
+            migrations["ended"]["closed"],
+        )
+        assert (migrations[failed]["outcome"], migrations[failed]["failure"]) == ("failed", "Conflict")
 
         text = (await shell("list")).out.splitlines()
         assert text[0].split() == ["KIND", "CLUSTER", "PHASE", "SINCE", "STATE"]
@@ -57,7 +60,7 @@ async def test_list(shell: Shell) -> None:
 
 
 async def completed(shell: Shell, line: str) -> list[str]:
-    """What a shell offers for the last word of a line."""
+    """Return what a shell offers for the last word of a line."""
     asked = {"_PULSAR_MIGRATE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     return (await shell(**asked)).out.split()
 
@@ -74,8 +77,8 @@ async def test_completion(shell: Shell) -> None:
 async def test_list_without_a_worker(shell: Shell) -> None:
     """A migration that no worker serves is listed with what Temporal knows, and the others do not wait for it long."""
     workflow_id = await shell.begin("alone")
-    found = await listed(shell, lambda all_: "alone" in all_, "--running")
-    alone = found["alone"]
+    migrations = await listed(shell, lambda all_: "alone" in all_, "--running")
+    alone = migrations["alone"]
     assert (alone["workflow_id"], alone["target"]) == (workflow_id, "oxia://oxia:6648/default")
     assert alone["waiting"] is None
     assert "no worker on the queue pulsar-migrate answers" in alone["silence"]

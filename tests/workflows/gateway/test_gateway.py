@@ -104,7 +104,7 @@ class Gateway:
         )
 
     async def status(self) -> ControllerStatus:
-        """How the controller is."""
+        """Return the status of the controller."""
         return ControllerStatus.model_validate(await self.handle.query("status"))
 
 
@@ -130,11 +130,11 @@ async def gateway(stage: Harness) -> AsyncIterator[Open]:
         return opened[-1]
 
     yield open_
-    for one in opened:
+    for client in opened:
         # It may have ended, or never begun.
         with suppress(Exception):
-            await one.handle.terminate()
-        await one.asks.aclose()
+            await client.handle.terminate()
+        await client.asks.aclose()
 
 
 async def test_a_life(gateway: Open) -> None:
@@ -144,8 +144,8 @@ async def test_a_life(gateway: Open) -> None:
     assert (created.status_code, created.content) == (NO_CONTENT, b"")
     assert (await ask("PUT")).status_code == CONFLICT
     # What Temporal lists comes a little later.
-    await until(lambda: ask.asks.get(f"scalable/{ask.namespace}"), lambda found: found.json() == [ask.topic])
-    assert (await ask.asks.get("scalable/acme/nobody")).json() == []
+    await until(lambda: ask.asks.get(f"scalable/{ask.namespace}"), lambda answer: answer.json() == [ask.topic])
+    assert (await ask.asks.get("scalable/acme/unknown")).json() == []
     for kind, status in (("STREAM", NO_CONTENT), ("STREAM", NO_CONTENT), ("QUEUE", CONFLICT)):
         assert (await ask("PUT", f"/subscriptions/bill?type={kind}")).status_code == status
     steps = (("split/0", NO_CONTENT), ("split/0", CONFLICT), ("split/9", NOT_FOUND), ("merge/1/2", WRONG))
@@ -172,7 +172,7 @@ async def test_another_cluster(gateway: Open) -> None:
     """A gateway reaches no controller of another cluster, nor one of its own cluster's name on other servers."""
     prod, staging = gateway(), gateway()
     await prod.create()
-    await until(lambda: prod.asks.get(f"scalable/{prod.namespace}"), lambda found: found.json() == [prod.topic])
+    await until(lambda: prod.asks.get(f"scalable/{prod.namespace}"), lambda answer: answer.json() == [prod.topic])
     elsewhere = {"metadata_url": "zk:elsewhere:2181", "admin_urls": ("http://elsewhere:8080",)}
     namesake = gateway()
     namesake.settings = prod.settings.model_copy(update=elsewhere)
@@ -196,16 +196,16 @@ async def test_consumers(gateway: Open) -> None:
     unknown = await ask("POST", f"{consumers}/a", json={"kind": "STREAM"})
     assert (unknown.status_code, "there is no subscription bill" in unknown.json()["reason"]) == (NOT_FOUND, True)
     await ask("PUT", "/subscriptions/bill")
-    told = {name: (await ask("POST", f"{consumers}/{name}", json={"kind": "STREAM"})).json() for name in "ba"}
-    assert {name: [one["segmentId"] for one in found["segments"]] for name, found in told.items()} == {
+    answers = {name: (await ask("POST", f"{consumers}/{name}", json={"kind": "STREAM"})).json() for name in "ba"}
+    assert {name: [segment["segmentId"] for segment in answer["segments"]] for name, answer in answers.items()} == {
         "b": [0, 1],
         "a": [0],
     }
-    assert told["a"]["generation"] > told["b"]["generation"]
+    assert answers["a"]["generation"] > answers["b"]["generation"]
     assert (await ask("DELETE", f"{consumers}/a")).status_code == NO_CONTENT
-    assert (await ask("DELETE", f"{consumers}/nobody")).status_code == NO_CONTENT
+    assert (await ask("DELETE", f"{consumers}/unknown")).status_code == NO_CONTENT
     again = (await ask("POST", f"{consumers}/b", json={"kind": "STREAM"})).json()
-    assert [one["segmentId"] for one in again["segments"]] == [0, 1]
+    assert [segment["segmentId"] for segment in again["segments"]] == [0, 1]
     await ask("PUT", "/subscriptions/work?type=QUEUE")
     needless = await ask("POST", "/subscriptions/work/consumers/a", json={"kind": "STREAM"})
     assert needless.status_code == CONFLICT
@@ -224,7 +224,7 @@ async def test_a_thousand_consumers(gateway: Open) -> None:
     assert events < 200, f"{events} events for a thousand consumers"
 
 
-async def test_runs_that_end_meanwhile(gateway: Open, recwarn: pytest.WarningsRecorder) -> None:
+async def test_runs_that_end_during_requests(gateway: Open, recwarn: pytest.WarningsRecorder) -> None:
     """While runs of the controller end and others begin, each change is done once, and each consumer has its answer."""
     ask = gateway(Script())
     await ask.start(memo={HISTORY_LIMIT: 10})
@@ -245,7 +245,7 @@ async def test_runs_that_end_meanwhile(gateway: Open, recwarn: pytest.WarningsRe
     assert (layout.epoch, len(layout.active)) == (8, 10)
     described = await ask.handle.describe()
     assert described.raw_info.execution.run_id != described.raw_info.first_run_id, "there was one run only"
-    assert not [one for one in recwarn if issubclass(one.category, UnfinishedUpdateHandlersWarning)]
+    assert not [warning for warning in recwarn if issubclass(warning.category, UnfinishedUpdateHandlersWarning)]
 
 
 async def test_changes_of_one_topic_wait_for_each_other(gateway: Open) -> None:
@@ -258,7 +258,7 @@ async def test_changes_of_one_topic_wait_for_each_other(gateway: Open) -> None:
 
 
 async def test_others_fill_the_workflow(gateway: Open) -> None:
-    """Where others have ten updates in flight, whoever asks waits for a place, and is told so if none comes in time."""
+    """While others have ten updates in flight, a request waits for a slot, and fails if none is free in time."""
     hang = Hang()
     ask = gateway(Script(subscribe=[hang, None]))
     await ask.create()
@@ -286,13 +286,13 @@ async def test_what_takes_too_long(gateway: Open) -> None:
     assert (slow.status_code, slow.headers["Retry-After"]) == (UNAVAILABLE, "2")
     assert "may be done later" in slow.json()["reason"]
     hang.release()
-    await until(lambda: ask("GET"), lambda found: found.is_success and found.json()["epoch"] == 1)
+    await until(lambda: ask("GET"), lambda answer: answer.is_success and answer.json()["epoch"] == 1)
     ask.hurry(change_deadline=timedelta(seconds=60))
     assert (await ask("POST", "/split/0")).status_code == CONFLICT
 
 
 async def test_another_topic_of_the_name(gateway: Open, stage: Harness) -> None:
-    """What was asked of one topic is not done to another one that came since, and whoever asked is told so."""
+    """A request for one topic is not applied to a newer topic of the same name, and its client gets an error."""
     hang = Hang()
     ask = gateway(Script(delete=hang))
     await ask.create()
@@ -302,7 +302,7 @@ async def test_another_topic_of_the_name(gateway: Open, stage: Harness) -> None:
     answer = await asked
     assert (answer.status_code, "another workflow leads" in answer.json()["reason"]) == (UNAVAILABLE, True)
     # The double of the metadata store is the same for both: the newer one opens its topic before the older is deleted.
-    await until(lambda: ask("GET"), lambda found: found.is_success)
+    await until(lambda: ask("GET"), lambda answer: answer.is_success)
     hang.release()
     assert (await ask("PUT", "/subscriptions/bill")).status_code == NO_CONTENT
 
@@ -311,7 +311,7 @@ async def test_another_topic_of_the_name(gateway: Open, stage: Harness) -> None:
     ("kind", "status"), [(FailureKind.CONFLICT, CONFLICT), (FailureKind.DENIED, 502), (FailureKind.UNSUPPORTED, 501)]
 )
 async def test_topics_that_cannot_be_opened(gateway: Open, kind: FailureKind, status: int) -> None:
-    """Whoever creates a topic that its controller cannot open hears why."""
+    """A client that creates a topic gets the reason why its controller cannot open it."""
     ask = gateway(Script(open=ApplicationError("it is taken", type=kind, non_retryable=True)))
     created = await ask("PUT")
     assert (created.status_code, created.json()) == (status, {"reason": "it is taken"})
@@ -319,11 +319,11 @@ async def test_topics_that_cannot_be_opened(gateway: Open, kind: FailureKind, st
 
 
 async def test_a_topic_that_opens_late(gateway: Open) -> None:
-    """A topic that is not open in time is told to open later, and does."""
+    """A topic that is not open in time is reported as opening later, and opens."""
     hang = Hang()
     ask = gateway(Script(open=[hang, None]), change_deadline=timedelta(seconds=1))
     created = await ask("PUT")
     assert (created.status_code, "not open yet: open the topic" in created.json()["reason"]) == (UNAVAILABLE, True)
     assert (await ask("GET")).status_code == UNAVAILABLE
     hang.release()
-    await until(lambda: ask("GET"), lambda found: found.status_code == 200)
+    await until(lambda: ask("GET"), lambda answer: answer.status_code == 200)

@@ -1,1 +1,1 @@
-"""What all migrations share."""
+"""Workflow tests of the parts that all migrations share."""

@@ -23,7 +23,7 @@ from worker.catalog import ALL
 OWN_QUEUE = "pulsar-migrate@own"
 """The queue of the one worker that watches the source."""
 
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 
 
 class Call(NamedTuple):
@@ -53,15 +53,15 @@ class Hang:
 
     async def entered(self) -> None:
         """Wait until the step runs."""
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             await self._entered.wait()
 
     def release(self) -> None:
-        """Let the step end."""
+        """Release the step, so that it ends."""
         self._released.set()
 
     async def run(self) -> None:
-        """The work of the step."""
+        """Wait as the step, until it is released; then raise its failure, if it has one."""
         self._entered.set()
         try:
             while not self._released.is_set():
@@ -76,7 +76,7 @@ class Hang:
 
 
 class Script:
-    """What the steps of one migration do; each kind of migration has a subclass.
+    """Answers of the steps of one migration; each kind of migration has a subclass.
 
     Attributes:
         kind: name of the kind of migration.
@@ -106,7 +106,7 @@ class Script:
         self.hanging: Hang | None = None
 
     def knows(self, step: str) -> bool:
-        """Whether a step has an answer of its own."""
+        """Return whether a step has an answer of its own."""
         return step in self._answers
 
     def say(self, step: str, answer: Any) -> None:
@@ -115,7 +115,7 @@ class Script:
 
     @property
     def steps(self) -> list[str]:
-        """The steps in the order of their calls, without those that only tidy up or look."""
+        """The steps in the order of their calls, without those that only clean up or check."""
         return [call.step for call in self.calls if call.step not in self.unlisted]
 
     @property
@@ -148,7 +148,7 @@ class Script:
 
 
 def real_steps() -> list[Callable[..., Any]]:
-    """All activities, without a runtime: good for their names and signatures only."""
+    """Return all activities, without a runtime: good for their names and signatures only."""
     packages = dict.fromkeys(kind.package for kind in ALL.values())
     return [_unbound(step) for package in packages for step in steps_of(f"activities.{package}")]
 
@@ -167,7 +167,7 @@ class Doubles:
         self.scripts: dict[str, Script] = {}
 
     def activities(self) -> list[Callable[..., Any]]:
-        """As many activities as the real ones, with their names and signatures."""
+        """Return doubles of all activities, with their names and signatures."""
         return [self._doubled(method) for method in real_steps()]
 
     def _doubled(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

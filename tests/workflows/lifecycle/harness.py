@@ -44,9 +44,9 @@ _ANSWER = timedelta(seconds=4)
 
 
 async def status_of(handle: WorkflowHandle[Any, Any]) -> Status:
-    """The answer of the query of a run.
+    """Return the answer of a run's query.
 
-    It is asked again where there is none: the time-skipping server forgets one that comes as a run is continued as
+    A lost query is sent again: the time-skipping server forgets one that arrives while a run is continued as
     the next (seen under load), which other servers do not.
     """
     while True:
@@ -67,24 +67,24 @@ class Run:
     client: Client
 
     async def report(self, limit: float = _LIMIT) -> Report:
-        """Let time pass until the end, which must come within some seconds of ours; the report."""
+        """Wait for the end of the migration, which must come within some seconds of real time; return its report."""
         async with asyncio.timeout(limit):
             return Report.model_validate(await self.handle.result())
 
     async def failure(self) -> BaseException:
-        """Let time pass until the migration fails; what it failed with."""
+        """Wait until the migration fails; return the cause."""
         with pytest.raises(WorkflowFailureError) as failed:
             await self.report()
         return failed.value.cause
 
     async def typed_failure(self) -> ApplicationError:
-        """Like `failure`, for those that the migration raises itself."""
+        """Return the failure, like `failure`, where the migration itself raises it."""
         failure = await self.failure()
         assert isinstance(failure, ApplicationError), repr(failure)
         return failure
 
     async def status(self) -> Status:
-        """The answer of the query."""
+        """Return the answer of the query."""
         return await status_of(self.handle)
 
     async def until(self, condition: Callable[[Status], bool], limit: float = _LIMIT) -> Status:
@@ -122,7 +122,7 @@ class Run:
         return cause
 
     async def running(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether the workflow has not ended."""
         return (await self.handle.describe()).status is WorkflowExecutionStatus.RUNNING
 
     async def ended(self, limit: float = _LIMIT) -> None:
@@ -134,7 +134,7 @@ class Run:
                 await asyncio.sleep(0.05)
 
     async def runs(self) -> int:
-        """How many runs of the workflow there were so far."""
+        """Return how many runs of the workflow there were so far."""
         count, run_id = 0, self.handle.first_execution_run_id
         while run_id:
             handle = self.client.get_workflow_handle(self.handle.id, run_id=run_id)
@@ -144,7 +144,7 @@ class Run:
         return count
 
     async def events(self) -> int:
-        """Length of its history."""
+        """Return the length of its history."""
         return len((await self.handle.fetch_history()).events)
 
 
@@ -172,7 +172,7 @@ class Harness:
         return await self.start_raw(input, script, history_limit=history_limit)
 
     def play(self, cluster: str, script: Script) -> None:
-        """Let the steps of all that somebody else starts for a cluster do what a script says."""
+        """Play a script for the steps of all children that a migration starts for a cluster."""
         self._doubles.scripts[cluster] = script
 
     async def start_raw(self, input: dict[str, Any], script: Script, *, history_limit: int = 0) -> Run:
@@ -190,7 +190,7 @@ class Harness:
 
 
 async def _register_search_attributes(client: Client) -> None:
-    """As the worker does, save that the test server cannot list those that it has."""
+    """Register search attributes as the worker does, except that the test server cannot list the existing ones."""
     keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
     await client.operator_service.add_search_attributes(
         AddSearchAttributesRequest(
@@ -201,7 +201,7 @@ async def _register_search_attributes(client: Client) -> None:
 
 @asynccontextmanager
 async def harness(test_server: Path) -> AsyncGenerator[Harness]:
-    """The time-skipping server and its workers."""
+    """Start the time-skipping server and its workers."""
     async with await WorkflowEnvironment.start_time_skipping(
         data_converter=DATA_CONVERTER,
         identity=IDENTITY,
@@ -215,7 +215,7 @@ async def harness(test_server: Path) -> AsyncGenerator[Harness]:
 
 @asynccontextmanager
 async def staffed(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
-    """A server's workers, as a process has them: for the common queue, that of who watches, and that of observers."""
+    """Run a server's workers as a process has them: for the common queue, and those of watchers and observers."""
     doubles = Doubles()
     common: dict[str, Any] = {
         "activities": doubles.activities(),

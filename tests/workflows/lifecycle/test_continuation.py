@@ -38,12 +38,12 @@ WHOLE: dict[str, tuple[Callable[[], Script], dict[str, Any]]] = {
 async def test_every_phase_survives(stage: Harness, name: str) -> None:
     """A migration in many runs takes the same activities, and ends with the same phases, figures and certificate."""
     script, fields = WHOLE[name]
-    one = await stage.start(script(), **fields)
+    single = await stage.start(script(), **fields)
     many = await stage.start(script(), history_limit=LIMIT, **fields)
-    expected, report = await one.report(), await many.report()
+    expected, report = await single.report(), await many.report()
     assert report.outcome is Outcome.DONE
     assert await many.runs() >= len(report.history)
-    assert _without_census(many.script) == _without_census(one.script)
+    assert _without_census(many.script) == _without_census(single.script)
     assert [(entry.phase, entry.outcome) for entry in report.history] == [
         (entry.phase, entry.outcome) for entry in expected.history
     ]
@@ -53,14 +53,14 @@ async def test_every_phase_survives(stage: Harness, name: str) -> None:
 
 
 @pytest.mark.parametrize(("script", "failing"), [(metadata.Script, "verify"), (switch.Script, "start_brokers")])
-async def test_the_way_back_survives(stage: Harness, script: type[Script], failing: str) -> None:
+async def test_the_rollback_of_a_failure_survives(stage: Harness, script: type[Script], failing: str) -> None:
     """A failure is undone over several runs, in the same order as in one, and the migration fails for its reason."""
     answers: dict[str, Any] = {failing: BROKEN if script is metadata.Script else [BROKEN, switch.ANSWERS[failing]]}
-    one, many = await stage.start(script(**answers)), await stage.start(script(**answers), history_limit=LIMIT)
-    expected, failure = await one.typed_failure(), await many.typed_failure()
+    single, many = await stage.start(script(**answers)), await stage.start(script(**answers), history_limit=LIMIT)
+    expected, failure = await single.typed_failure(), await many.typed_failure()
     assert (failure.type, failure.message) == (expected.type, expected.message)
     assert await many.runs() > 2
-    assert many.script.steps == one.script.steps
+    assert many.script.steps == single.script.steps
     assert (await many.status()).outcome is Outcome.FAILED
 
 
@@ -80,17 +80,23 @@ async def test_a_rollback_survives(stage: Harness) -> None:
 
 _PARTS: dict[str, tuple[Callable[[], Script], str, dict[str, Any]]] = {
     "metadata": (
-        lambda: metadata.Script(clean_source=[metadata.CleanupStep(removed=7, remaining=left) for left in (14, 7, 0)]),
+        lambda: metadata.Script(
+            clean_source=[metadata.CleanupStep(removed=7, remaining=remaining) for remaining in (14, 7, 0)]
+        ),
         "clean_source",
         {"validation_window": "PT1H", **REMOVE},
     ),
     "switch": (
-        lambda: switch.Script(delete_ledgers=[LedgersDeleted(deleted=400, remaining=left) for left in (700, 300, 0)]),
+        lambda: switch.Script(
+            delete_ledgers=[LedgersDeleted(deleted=400, remaining=remaining) for remaining in (700, 300, 0)]
+        ),
         "delete_ledgers",
         {"rollback_window": "PT1H", **REMOVE},
     ),
     "blue-green": (
-        lambda: blue_green.Script(clean_up=[blue_green.CleanupStep(deleted=4, remaining=left) for left in (8, 4, 0)]),
+        lambda: blue_green.Script(
+            clean_up=[blue_green.CleanupStep(deleted=4, remaining=remaining) for remaining in (8, 4, 0)]
+        ),
         "clean_up",
         {"grace_window": "PT1H", **REMOVE},
     ),
@@ -99,12 +105,12 @@ _PARTS: dict[str, tuple[Callable[[], Script], str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", _PARTS)
 async def test_a_cleanup_in_parts_survives(stage: Harness, name: str) -> None:
-    """A cleanup in many runs deletes each part once, and counts and tells the same as in one run."""
+    """A cleanup in many runs deletes each part once, and counts and reports the same as in one run."""
     script, step, fields = _PARTS[name]
-    one, many = await stage.start(script(), **fields), await stage.start(script(), history_limit=LIMIT, **fields)
-    expected, report = await one.report(), await many.report()
+    single, many = await stage.start(script(), **fields), await stage.start(script(), history_limit=LIMIT, **fields)
+    expected, report = await single.report(), await many.report()
     assert report.outcome is expected.outcome is Outcome.DONE
-    assert many.script.steps.count(step) == one.script.steps.count(step) == 3
+    assert many.script.steps.count(step) == single.script.steps.count(step) == 3
     assert _stable(report.figures) == _stable(expected.figures)
     assert [note.partition("Z ")[2] for note in report.notes] == [note.partition("Z ")[2] for note in expected.notes]
 
@@ -119,7 +125,7 @@ async def test_a_window_spans_runs(stage: Harness) -> None:
 
 
 def _without_census(script: Script) -> list[str]:
-    # A new run in a window looks how things stand again.
+    # A new run in a window takes the census again.
     return [step for step in script.steps if step not in ("census", "take_census")]
 
 

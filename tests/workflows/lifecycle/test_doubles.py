@@ -8,7 +8,7 @@ from typing import Any
 from tests.workflows.lifecycle.doubles import Doubles, real_steps
 
 
-def test_doubles_stand_for_all_steps() -> None:
+def test_there_is_a_double_for_each_step() -> None:
     """The doubles have the names and the signatures of all real steps."""
     real, doubled = real_steps(), Doubles().activities()
     assert [_definition(step).name for step in doubled] == [_definition(step).name for step in real]

@@ -1,4 +1,4 @@
-"""Waves that a migration holds, and its way back.
+"""Waves that a migration holds, and its rollback.
 
 Their continuations are tested on a real Temporal: this server loses signals that come as a run is continued.
 """
@@ -29,7 +29,7 @@ async def operator(stage: Harness, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 async def test_a_rollback_ends_the_children_first(operator: Operator) -> None:
-    """A rollback cancels the children that run, and the way back begins when they have ended."""
+    """A rollback cancels the children that run, and the rollback steps begin when they have ended."""
     items = dict.fromkeys([f"topic-{number:03d}" for number in range(100)], Behaviour(hang=True))
     run, waves = await operator.start_migration(items, POLICY, events=1000)
     await waves.until(lambda _: len(waves.catalog.begun) == 5)
@@ -38,7 +38,7 @@ async def test_a_rollback_ends_the_children_first(operator: Operator) -> None:
     await run.ended()
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
-    assert any("0 children run on the way back" in note for note in report.notes)
+    assert any("0 children run during the rollback" in note for note in report.notes)
     assert len(waves.catalog.begun) == 5
     for name in waves.catalog.names[:5]:
         child = operator.client.get_workflow_handle(f"{run.handle.id}/{name}")

@@ -32,14 +32,14 @@ def test_history_replays(file: Path) -> None:
 def test_change_is_noticed() -> None:
     """A change in the order of steps is noticed where these steps were taken, and nowhere else."""
     live, dry_run = (FOLDER / f"metadata-store-{name}.json" for name in ("live", "dry-run"))
-    found = replay([live, dry_run], [ChangedMigration])
-    assert "Nondeterminism" in found[live]
-    assert found[dry_run] == ""
+    errors = replay([live, dry_run], [ChangedMigration])
+    assert "Nondeterminism" in errors[live]
+    assert errors[dry_run] == ""
 
 
 @pytest.mark.parametrize("file", HISTORIES, ids=lambda file: file.stem)
 def test_history_names_no_machine(file: Path) -> None:
-    """Saved histories name neither the machine nor the user nor the folders of whoever recorded them."""
+    """Saved histories name neither the machine nor the user nor the folders on which they were recorded."""
     text = file.read_text()
     assert set(_values(json.loads(text), "identity")) == {"worker"}
     for own in (str(FOLDER.parent.parent), str(Path.home()), socket.gethostname(), f"/{getpass.getuser()}/"):
@@ -47,11 +47,11 @@ def test_history_names_no_machine(file: Path) -> None:
     assert not list(_values(json.loads(text), "stackTrace"))
 
 
-def _values(part: Any, name: str) -> list[str]:
-    """All values of a field, however deep."""
-    if isinstance(part, list):
-        return [value for item in cast("list[Any]", part) for value in _values(item, name)]
-    if not isinstance(part, dict):
+def _values(tree: Any, name: str) -> list[str]:
+    """Return all values of a field, however deep."""
+    if isinstance(tree, list):
+        return [value for item in cast("list[Any]", tree) for value in _values(item, name)]
+    if not isinstance(tree, dict):
         return []
-    fields = cast("dict[str, Any]", part)
+    fields = cast("dict[str, Any]", tree)
     return [*([fields[name]] if name in fields else []), *_values(list(fields.values()), name)]

@@ -25,7 +25,7 @@ from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.lifecycle.workers import workers
 
 QUEUE = "runner"
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 numbers = itertools.count(1)
 
@@ -57,13 +57,13 @@ class OneActivity:
 
     @workflow.query
     def reports(self) -> list[ProgressReport]:
-        """All reports, in their order."""
+        """Return all reports, in their order."""
         return self._reports
 
 
 @asynccontextmanager
 async def running(stage: Harness, work: Callable[[ActivityContext], str]) -> AsyncGenerator[WorkflowHandle[Any, str]]:
-    """A workflow whose activity does this work, with a worker as its process sets it up."""
+    """Run a workflow whose activity does this work, with a worker as its process sets it up."""
 
     @activity.defn(name="work")
     async def run() -> str:
@@ -81,7 +81,7 @@ async def running(stage: Harness, work: Callable[[ActivityContext], str]) -> Asy
 
 
 async def heartbeat_of(stage: Harness, handle: WorkflowHandle[Any, Any]) -> Progress | None:
-    """What Temporal knows of the running activity's progress."""
+    """Return the progress of the running activity that Temporal knows."""
     for pending in (await handle.describe()).raw_description.pending_activities:
         if details := list(pending.heartbeat_details.payloads):
             (report,) = await stage.client.data_converter.decode(details, [ProgressReport])
@@ -90,7 +90,7 @@ async def heartbeat_of(stage: Harness, handle: WorkflowHandle[Any, Any]) -> Prog
 
 
 async def test_heartbeats_are_fresh(stage: Harness) -> None:
-    """What Temporal knows of a running activity is at most a second old, however long nothing was counted."""
+    """The progress of a running activity in Temporal is at most a second old, however long nothing was counted."""
     begun = time.monotonic()
     end = begun + 6
 
@@ -111,7 +111,7 @@ async def test_heartbeats_are_fresh(stage: Harness) -> None:
                 ages.append((datetime.now(UTC) - progress.as_of).total_seconds())
                 seen.add(progress.unit)
             await asyncio.sleep(0.05)
-        assert await asyncio.wait_for(handle.result(), PATIENCE) == "done"
+        assert await asyncio.wait_for(handle.result(), TIMEOUT) == "done"
     assert seen == {ProgressUnit.RECORDS, ProgressUnit.LEDGERS}
     # A machine that is busy for a moment delays a few.
     assert sorted(ages)[int(0.9 * len(ages))] <= 1.0, ages
@@ -126,14 +126,14 @@ async def test_signals_tell_changed_reasons_only(stage: Harness) -> None:
             context.pause(0.05)
         for kind in (WaitKind.BOOKIES, WaitKind.STORE):
             for number in range(30, 60):
-                context.waiting_for(kind, "somebody", action="help them")
+                context.waiting_for(kind, "an operator", action="decide")
                 context.progress(ProgressTask.COPY, ProgressUnit.LEDGERS, number, 60)
                 context.pause(0.05)
         context.clear_waiting()
         return "done"
 
     async with running(stage, work) as handle:
-        assert await asyncio.wait_for(handle.result(), PATIENCE) == "done"
+        assert await asyncio.wait_for(handle.result(), TIMEOUT) == "done"
         reports = await handle.query(OneActivity.reports)
     reasons = [report.waiting and (report.waiting.kind, report.waiting.action) for report in reports]
     assert reasons == [(WaitKind.BOOKIES, "help them"), (WaitKind.STORE, "help them"), None]
@@ -150,7 +150,7 @@ async def test_the_next_attempt_is_waited_for(stage: Harness) -> None:
         return "done"
 
     async with running(stage, work) as handle:
-        assert await asyncio.wait_for(handle.result(), PATIENCE) == "done"
+        assert await asyncio.wait_for(handle.result(), TIMEOUT) == "done"
         first, last = await handle.query(OneActivity.reports)
     assert first.waiting is not None
     assert first.waiting.kind is WaitKind.RETRY
@@ -170,10 +170,10 @@ async def test_cancellation_reaches_the_work(stage: Harness) -> None:
             context.pause(0.05)
 
     async with running(stage, work) as handle:
-        assert await asyncio.to_thread(started.wait, PATIENCE)
+        assert await asyncio.to_thread(started.wait, TIMEOUT)
         begun = time.monotonic()
         await handle.cancel()
         with pytest.raises(WorkflowFailureError) as failed:
-            await asyncio.wait_for(handle.result(), PATIENCE)
+            await asyncio.wait_for(handle.result(), TIMEOUT)
     assert isinstance(failed.value.cause, CancelledError)
     assert [at - begun < 2 for at in heard] == [True]

@@ -39,10 +39,14 @@ async def _failure(stage: Harness, workflow: str, *args: Any) -> ApplicationErro
         await asyncio.wait_for(handle.result(), 30)
     events = (await handle.fetch_history()).events
     assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in {event.event_type for event in events}
-    told = events[-1].workflow_execution_failed_event_attributes.failure
-    assert (told.stack_trace, told.HasField("cause"), told.application_failure_info.non_retryable) == ("", False, True)
-    assert "\n" not in told.message
-    assert "http" not in told.message
+    failure = events[-1].workflow_execution_failed_event_attributes.failure
+    assert (failure.stack_trace, failure.HasField("cause"), failure.application_failure_info.non_retryable) == (
+        "",
+        False,
+        True,
+    )
+    assert "\n" not in failure.message
+    assert "http" not in failure.message
     cause = failed.value.cause
     assert isinstance(cause, ApplicationError)
     assert cause.type == FailureKind.INVALID_INPUT
@@ -61,5 +65,5 @@ async def test_a_wrong_start_ends(stage: Harness, kind: Kind[Any], args: tuple[A
 async def test_an_unknown_type_ends(stage: Harness) -> None:
     """A workflow type that does not exist fails at once, and the failure names those that do."""
     message = (await _failure(stage, "MetadataMigration", {"cluster": "prod"})).message
-    known = ", ".join(sorted(kind.workflow for kind in ALL.values()))
-    assert message == f"there is no workflow type 'MetadataMigration'. Cure: start one of these: {known}"
+    valid = ", ".join(sorted(kind.workflow for kind in ALL.values()))
+    assert message == f"there is no workflow type 'MetadataMigration'. Cure: start one of these: {valid}"

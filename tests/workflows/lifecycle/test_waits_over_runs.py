@@ -1,4 +1,4 @@
-"""What a migration waits for, and what it was told, over several runs of its workflow, on Temporal's own server.
+"""Waits and verbs of a migration over several runs of its workflow, on Temporal's own server.
 
 The time-skipping server loses queries and refuses verbs that meet the end of a run. Here operators ask and steer
 while runs follow each other.
@@ -39,7 +39,7 @@ LIMIT = 15
 """Events after which a run continues: few, but Temporal begins no two runs of a workflow within a second."""
 RUNS = 2
 """So many runs are seen after the one in which a wait began."""
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 
 WINDOWS: dict[type[Script], str] = {metadata.Script: "validation_window", switch.Script: "rollback_window"}
 LAST_BEFORE_PAUSE: dict[type[Script], str] = {metadata.Script: "pre_copy", switch.Script: "build"}
@@ -101,7 +101,7 @@ async def test_a_deadline_stays_where_it_was(stage: Harness) -> None:
 @pytest.mark.parametrize("verb", [Verb.RESUME, Verb.ROLLBACK])
 @pytest.mark.parametrize("script", WINDOWS)
 async def test_a_pause_holds(stage: Harness, script: type[Script], verb: Verb) -> None:
-    """A pause holds through all later runs, nothing but the catch-up runs meanwhile, and its verb works in the last."""
+    """A pause holds through all later runs, only the catch-up runs during it, and its verb works in the last run."""
     hang = Hang()
     steps = script(**{LAST_BEFORE_PAUSE[script]: hang})
     run = await stage.start(steps, history_limit=LIMIT, **{WINDOWS[script]: "PT0S"})
@@ -146,7 +146,7 @@ async def test_a_verb_between_two_runs_counts(
     run = await stage.start(switch.Script(), history_limit=LIMIT, rollback_window="PT24H")
     await run.until(lambda status: _waits_for(status, WaitKind.WINDOW))
     gap = Gap(monkeypatch)
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         while not gap.entered.is_set():
             await run.handle.signal("report_progress", ProgressReport())
         given = asyncio.ensure_future(give(run, Verb.ROLLBACK))
@@ -180,7 +180,7 @@ async def test_a_state_of_another_version_is_left_to_its_worker(stage: Harness) 
     handle = await stage.client.start_workflow("Relay", input, id="relay", task_queue=RELAY_QUEUE)
     run = Run(handle, metadata.Script(), stage.client)
     async with Worker(stage.client, task_queue=RELAY_QUEUE, workflows=[Relay], workflow_runner=RUNNER):
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             while True:
                 if EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED in await _newest_events(run):
                     break
@@ -190,7 +190,7 @@ async def test_a_state_of_another_version_is_left_to_its_worker(stage: Harness) 
 
 
 async def _newest_events(run: Run) -> set[int]:
-    """Types of the events of the newest run."""
+    """Return the types of the events of the newest run."""
     newest = run.client.get_workflow_handle(run.handle.id)
     return {event.event_type for event in (await newest.fetch_history()).events}
 
@@ -199,14 +199,14 @@ async def _newest_events(run: Run) -> set[int]:
 
 
 async def _over_runs(run: Run) -> list[Status]:
-    """What a migration that waits says in each of the next runs."""
+    """Return the status of a migration that waits in each of the next runs."""
     return [await _next_run(run) for _ in range(RUNS)]
 
 
 async def _next_run(run: Run) -> Status:
     """Give a migration that waits something to take note of, until it continues as new; what the new run says."""
     before = await _run_id(run)
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         while (run_id := await _run_id(run)) == before:
             # One that a run finds at its begin does not yet end it.
             await run.handle.signal("report_progress", ProgressReport())
@@ -216,12 +216,12 @@ async def _next_run(run: Run) -> Status:
 
 
 async def _run_id(run: Run) -> str | None:
-    """The run that is under way."""
+    """Return the id of the run that is under way."""
     return (await run.handle.describe()).run_id
 
 
 async def _move_window(run: Run, remaining: timedelta) -> datetime:
-    """Where the window ends now."""
+    """Change the end of the window; return the new one."""
     return datetime.fromisoformat(await run.update("change_window", WindowChange(remaining=remaining)))
 
 

@@ -91,7 +91,7 @@ async def test_ten_thousand_items(operator: Operator) -> None:
 
 
 async def _check_histories(operator: Operator, run: Run) -> None:
-    """Each run of the parent is short, names no items but those that it began or listed, and replays."""
+    """Check that each run of the parent is short, names no items but those that it began or listed, and replays."""
     assert len(run.catalog.runs) >= 4
     replayer = Replayer(workflows=[Many], workflow_runner=RUNNER, data_converter=DATA_CONVERTER)
     for run_id in run.catalog.runs:
@@ -169,8 +169,8 @@ async def test_nothing_begins_after_not_after(operator: Operator) -> None:
     assert all(windows.is_open(at) for _, at, _ in run.catalog.begun)
 
 
-async def test_a_later_not_after_lets_the_waves_go_on(operator: Operator) -> None:
-    """Where the policy waits, a changed window and `proceed` take up the items that are left."""
+async def test_a_later_not_after_continues_the_waves(operator: Operator) -> None:
+    """A changed window and `proceed` start the remaining items of waves that wait."""
     now = await operator.now()
     past = FREE.model_copy(update={"windows": ChangeWindows(not_after=now - timedelta(hours=1))})
     run = await operator.start(_items(5), past)
@@ -218,7 +218,7 @@ async def test_an_item_without_end_is_cancelled(operator: Operator, stage: Harne
 
 
 async def test_an_item_that_ignores_its_cancellation_is_left_running(operator: Operator) -> None:
-    """A child that goes on after its cancellation is given up after a grace, is named, and does not hold the waves."""
+    """A child that continues after its cancellation is given up after a grace, is named, and does not hold waves."""
     policy = FREE.model_copy(update={"deadline": timedelta(hours=3), "cancel_grace": timedelta(minutes=5)})
     run = await operator.start(_items(20) | {"item-00001": DEAF}, policy)
     end = await run.result()

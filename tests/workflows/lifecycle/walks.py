@@ -32,17 +32,17 @@ _LIMIT = 20.0
 
 
 def moves(most: int) -> SearchStrategy[list[str]]:
-    """Up to `most` moves; the end of an activity is as likely as all others together."""
+    """Return up to `most` moves; the end of an activity is as likely as all others together."""
     return st.lists(st.one_of(st.just(LET), st.sampled_from([*Verb, CANCEL])), max_size=most)
 
 
 def faults(activities: Iterable[str]) -> SearchStrategy[dict[str, str]]:
-    """At most two activities with what is wrong with each."""
+    """Return at most two activities, each with its fault."""
     return st.dictionaries(st.sampled_from(sorted(set(activities))), st.sampled_from([FAIL, DEAF]), max_size=2)
 
 
 def hang(fault: str, answer: Any) -> Hang:
-    """An activity that continues until a move ends it."""
+    """Return an activity that continues until a move ends it."""
     return Hang(deaf=fault == DEAF, failure=_FAILURE if fault == FAIL else None, answer=answer)
 
 
@@ -65,7 +65,7 @@ class Walk:
     async def play(self, moves: Iterable[str], hangs: Iterable[Hang]) -> Status:
         """Make all moves, each at a moment at which the migration waits; then end it, and return its last status."""
         for move in moves:
-            await self._settled()
+            await self._until_waiting()
             if not await self._run.running():
                 break
             await self._make(move)
@@ -97,8 +97,8 @@ class Walk:
             while ends and hanging and self._run.script.hanging is hanging:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-    async def _settled(self) -> None:
-        """Wait until the migration itself waits: for an activity, for somebody, or for nothing any more."""
+    async def _until_waiting(self) -> None:
+        """Wait until the migration itself waits: for an activity, for an operator, or for nothing any more."""
         async with asyncio.timeout(_LIMIT):
             while await self._run.running():
                 status = await self._run.status()
@@ -107,11 +107,11 @@ class Walk:
                 await asyncio.sleep(0.02)
 
     async def _end(self, hangs: Iterable[Hang]) -> None:
-        """The way to an end that there is from everywhere: activities end, decisions are taken, a pause is ended."""
-        await self._settled()
-        for one in hangs:
-            one.release()
-        await self._settled()
+        """Walk to an end, which every state can reach: activities end, decisions are taken, a pause is ended."""
+        await self._until_waiting()
+        for activity in hangs:
+            activity.release()
+        await self._until_waiting()
         while await self._run.running():
             status = await self._run.status()
             if status.paused:
@@ -120,6 +120,6 @@ class Walk:
                 await self._run.signal(Verb.PROCEED)
             else:
                 break
-            await self._settled()
+            await self._until_waiting()
         with contextlib.suppress(WorkflowFailureError):
             await self._run.report()

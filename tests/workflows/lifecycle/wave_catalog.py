@@ -104,13 +104,13 @@ class Catalogs:
         self._folder = folder
 
     def add(self, name: str, items: dict[str, Behaviour]) -> Catalog:
-        """A new catalog."""
+        """Add a catalog, and return it."""
         self.catalogs[name] = Catalog(name, items, self._folder / f"{name}.jsonl")
         return self.catalogs[name]
 
     @activity.defn
     async def list_items(self, catalog: str, cursor: str, limit: int) -> Page:
-        """The items behind a cursor."""
+        """Return the items after a cursor."""
         source, run = self.catalogs[catalog], activity.info().workflow_run_id
         if run and run not in source.runs:
             source.runs.append(run)
@@ -145,7 +145,7 @@ class ManyTopicsTask(StepTask[ManyTopicsInput]):
 
 @async_step(ManyTopicsTask)
 async def list_topics(catalogs: Any, execution: Execution[ManyTopicsInput], cursor: str, limit: int) -> Page:
-    """As `list_items`, for a migration: its cluster is the catalog."""
+    """List topics as `list_items` does, for a migration: its cluster is the catalog."""
     return await catalogs.list_items(execution.input.cluster, cursor, limit)
 
 
@@ -153,5 +153,5 @@ async def list_topics(catalogs: Any, execution: Execution[ManyTopicsInput], curs
 async def append_failed_topics(
     catalogs: Any, execution: Execution[ManyTopicsInput], failures: list[FailedItem], offset: int
 ) -> str:
-    """As `append_failures`, for a migration."""
+    """Append failed topics as `append_failures` does, for a migration."""
     return await catalogs.append_failures(execution.input.cluster, failures, offset)

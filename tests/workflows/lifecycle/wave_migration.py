@@ -29,7 +29,7 @@ from workflows.lifecycle.waves import Waves
 
 
 class Phase(StrEnum):
-    """The one phase, and that of its way back."""
+    """The phase of the work, and that of its rollback."""
 
     MIGRATE = "MIGRATE"
     FAILED = "FAILED"
@@ -71,15 +71,15 @@ class TopicSource:
         return ChildSpec("Batch", BatchInput(catalog=self._migration.input.cluster, items=items), ", ".join(items))
 
     async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
-        """Nothing is left behind."""
+        """Ignore the items: no child leaves anything to clean up."""
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
-        """What a child returned."""
+        """Return what a child returned, as a result of its batch."""
         return read_batch_result(items, result)
 
 
 class ShownSteering(MigrationSteering):
-    """What it shows, the test sees."""
+    """Steering whose status the test can read."""
 
     def show(self, status: WaveStatus) -> None:
         """Show it to the test as well."""
@@ -123,7 +123,7 @@ class ManyTopics(Migration[ManyTopicsInput, ManyTopicsState]):
 
     async def _undo(self, why: str) -> str:
         async def note() -> None:
-            self.board.note(f"{self._waves.status().running} children run on the way back: {why}")
+            self.board.note(f"{self._waves.status().running} children run during the rollback: {why}")
 
         await self.phases.undo(Phase.FAILED, note)
         return ""

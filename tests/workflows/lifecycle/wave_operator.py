@@ -33,7 +33,7 @@ from tests.workflows.metadata_store.activities import Script
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
 QUEUE = "waves"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 _names = (f"catalog-{number}" for number in itertools.count(1))
 
@@ -48,7 +48,7 @@ class Run:
 
     async def until(self, condition: Callable[[WaveStatus], bool]) -> WaveStatus:
         """Wait until what is shown fulfils a condition; time passes where the waves wait for a time."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while (status := SHOWN.get(self.handle.id)) is None or not condition(status):
                 if self.env is not None and status is not None and status.hold is not None and status.hold.until:
                     await self.env.sleep(status.hold.until - await self.env.get_current_time())
@@ -70,8 +70,8 @@ class Run:
         await handle.execute_update("revise", policy)
 
     async def result(self) -> WaveStatus:
-        """Let time pass until the end."""
-        async with asyncio.timeout(PATIENCE):
+        """Wait for the end of the waves; return their status."""
+        async with asyncio.timeout(TIMEOUT):
             return await self.handle.result()
 
 
@@ -84,7 +84,7 @@ class Operator:
         self._catalogs = catalogs
 
     async def now(self) -> datetime:
-        """The server's time."""
+        """Return the server's time."""
         return await self.env.get_current_time() if self.env is not None else datetime.now(UTC)
 
     async def start(
@@ -123,7 +123,7 @@ class Operator:
 async def wave_operator(
     client: Client, folder: Path, *, env: WorkflowEnvironment | None = None
 ) -> AsyncGenerator[Operator]:
-    """An operator, and the worker that carries the waves out; `env` skips time, where the server can."""
+    """Run a worker that carries the waves out; yield an operator. `env` skips time, where the server can."""
     catalogs = Catalogs(folder)
     activities = [
         catalogs.list_items,

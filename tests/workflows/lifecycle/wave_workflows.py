@@ -84,7 +84,7 @@ class Many:
 
     @workflow.query
     def status(self) -> WaveStatus:
-        """Where the waves stand."""
+        """Return the status of the waves."""
         return self._waves.status()
 
     @workflow.signal
@@ -124,14 +124,14 @@ class Many:
         )
 
     def child(self, items: tuple[str, ...]) -> ChildSpec:
-        """The child workflow of some items."""
+        """Return the child workflow of some items."""
         return ChildSpec("Batch", BatchInput(catalog=self._input.catalog, items=items))
 
     async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
-        """Nothing is left behind."""
+        """Ignore the items: no child leaves anything to clean up."""
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
-        """What a child returned."""
+        """Return what a child returned, as a result of its batch."""
         return read_batch_result(items, result)
 
     @property

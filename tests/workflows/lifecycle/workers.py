@@ -14,12 +14,12 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from temporal.sandbox import RESTRICTIONS
 
 RUNNER = SandboxedWorkflowRunner(restrictions=RESTRICTIONS.with_passthrough_modules("tests"))
-"""As workers of the product have it; workflows of tests stand next to catalogs that they share with the test."""
+"""As workers of the product have it; workflows of tests share catalogs with the test."""
 
 
 @asynccontextmanager
 async def workers(client: Client, *options: dict[str, Any]) -> AsyncGenerator[None]:
-    """One worker for each set of options; what they still hold of unfinished workflows goes with them."""
+    """Run one worker for each set of options; it drops unfinished workflows at its end."""
     async with AsyncExitStack() as stack:
         for each in options:
             await stack.enter_async_context(Worker(client, workflow_runner=RUNNER, **each))

@@ -55,8 +55,8 @@ class Script(doubles.Script):
         record: as the metadata store has it.
         subscriptions: that are registered.
         sessions: that another run has left.
-        drained: what subscriptions have consumed while nobody looked.
-        told: what consumers were told.
+        drained: segments that subscriptions have consumed while no observer ran.
+        published: assignments that were published to consumers.
 
     Args:
         answers: of steps that must fail or hang; see `doubles.Script`. None lets a step do what it always does.
@@ -91,7 +91,7 @@ class Script(doubles.Script):
         self.subscriptions: dict[str, SubscriptionKind] = {}
         self.sessions: dict[str, StoredSessions] = {}
         self.drained: dict[str, tuple[int, ...]] = {}
-        self.told: list[AssignmentChanges] = []
+        self.published: list[AssignmentChanges] = []
         #: Why brokers make no new segments.
         self.limit = ""
         #: What is known of the brokers' releases.
@@ -150,14 +150,14 @@ class Script(doubles.Script):
         return PreparedChange(record=None if self.record.epoch == epoch else self.record)
 
     def _prune(self, asked: PruneTask) -> PruneResult:
-        goes = [one.segment_id for one in removable_segments(self.record, asked.request)]
+        goes = [segment.segment_id for segment in removable_segments(self.record, asked.request)]
         self.record = self.record.without_segments(goes, CREATED_MS)
         return PruneResult(removed=tuple(goes), at_ms=CREATED_MS)
 
     def _publish_assignments(self, changes: AssignmentChanges) -> PreparedChange:
         if changes.epoch != self.record.epoch:
             return PreparedChange(record=self.record)
-        self.told.append(changes)
+        self.published.append(changes)
         return PreparedChange()
 
     def _find_drained(self, subscriptions: tuple[str, ...]) -> DrainedSegments:
@@ -172,17 +172,17 @@ class Script(doubles.Script):
 
 
 def later() -> NoReturn:
-    """Nothing is due: the answer of a step that is asked again."""
+    """Raise the answer of a step that finds nothing due, and is asked again."""
     raise ApplicationError("nothing to do", type=NOTHING_DUE, next_retry_delay=timedelta(hours=1))
 
 
 async def status_of(run: Run) -> ControllerStatus:
-    """The answer of the query `status`."""
+    """Return the answer of the query `status`."""
     return await _asked(run.handle, "status", ControllerStatus)
 
 
 async def layout_of(run: Run) -> SegmentLayout:
-    """The answer of the query `layout`."""
+    """Return the answer of the query `layout`."""
     return await _asked(run.handle, "layout", SegmentLayout)
 
 

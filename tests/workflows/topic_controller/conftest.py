@@ -1,4 +1,4 @@
-"""What tests of sessions share: controllers of topics with an ordered subscription."""
+"""Fixtures of tests of sessions: controllers of topics with an ordered subscription."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ async def start(stage: Harness) -> AsyncIterator[Start]:
 
 async def register(run: Run, *names: str) -> dict[str, tuple[int, ...]]:
     """Register consumers; the ids of segments that each reads."""
-    found = await run.update("register", Registrations(subscription=BILL, consumers=names))
-    told = {name: ConsumerAssignment.model_validate(one) for name, one in found.items()}
-    assert {one.created_ms for one in told.values()} == {CREATED_MS}
-    return {name: tuple(segment.segment_id for segment in one.segments) for name, one in told.items()}
+    answers = await run.update("register", Registrations(subscription=BILL, consumers=names))
+    assignments = {name: ConsumerAssignment.model_validate(answer) for name, answer in answers.items()}
+    assert {assignment.created_ms for assignment in assignments.values()} == {CREATED_MS}
+    return {
+        name: tuple(segment.segment_id for segment in assignment.segments) for name, assignment in assignments.items()
+    }

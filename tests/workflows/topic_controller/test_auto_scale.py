@@ -44,7 +44,7 @@ async def test_off_by_default(stage: Harness) -> None:
 
 
 async def test_what_is_due_is_done(stage: Harness) -> None:
-    """A split and a merge that are due are done, are told, and begin the cooldowns of what is looked at next."""
+    """Due splits and merges are done and reported, and begin the cooldowns of the segments that are checked next."""
     script = Script(await_scale=[HOT, COLD, None])
     run = await stage.start(script, pruning=None, auto_scale={"maxSegments": 4})
     status = await until(run, lambda status: status.epoch == 2)
@@ -87,7 +87,7 @@ async def test_a_failed_change_begins_no_cooldown(stage: Harness) -> None:
     status = await until(run, lambda status: len(status.active) == 3)
     assert status.epoch == 1
     await until(run, lambda _: len(_looks(script)) == 3)
-    assert [one.changed_at_ms for one in _looks(script)] == [0, 0, CREATED_MS + 1]
+    assert [task.changed_at_ms for task in _looks(script)] == [0, 0, CREATED_MS + 1]
 
 
 async def test_a_new_run_knows_the_cooldown(stage: Harness) -> None:
@@ -100,11 +100,11 @@ async def test_a_new_run_knows_the_cooldown(stage: Harness) -> None:
     await until(run, lambda _: len(_looks(script)) == 1)
     await run.update("split", SplitRequest(segment=0))
     await until(run, lambda _: len(_looks(script)) == 2)
-    assert [one.changed_at_ms for one in _looks(script)] == [CREATED_MS + 1, CREATED_MS + 2]
+    assert [task.changed_at_ms for task in _looks(script)] == [CREATED_MS + 1, CREATED_MS + 2]
 
 
-async def test_a_change_by_hand_is_looked_at_afresh(stage: Harness) -> None:
-    """What is looked at are the segments that there are; a decision that fits no more is refused, and tried no more."""
+async def test_after_a_change_by_hand_the_load_is_checked_again(stage: Harness) -> None:
+    """The segments of the new layout are checked; a decision that no longer fits is refused, and not tried again."""
     script = Script()
     run = await stage.start(script, pruning=None, auto_scale={})
     await until(run, lambda _: len(_looks(script)) == 1)
@@ -116,7 +116,7 @@ async def test_a_change_by_hand_is_looked_at_afresh(stage: Harness) -> None:
 
 
 async def test_a_change_by_hand_comes_first(stage: Harness) -> None:
-    """What was decided while it ran is not done: together they could make more segments than the policy allows."""
+    """A decision that was made during a change by hand is dropped: both could exceed the policy's limit of segments."""
     hang, looking = Hang(), Hang(answer=Decision(change=Change.SPLIT, segments=(1,), why="2 segments are fewer than 3"))
     script = Script(prepare=[hang, None], await_scale=[looking, None])
     run = await stage.start(script, pruning=None, auto_scale={"minSegments": 3, "maxSegments": 3})
@@ -149,8 +149,8 @@ async def test_what_does_not_fit_is_refused(stage: Harness, policy: dict[str, ob
     assert (await _scaling(run)).policy is None
 
 
-async def test_another_policy_ends_the_rest_behind_failures(stage: Harness) -> None:
-    """Which becomes ever longer; whoever has mended the cause does not wait for it."""
+async def test_another_policy_ends_the_pause_after_failures(stage: Harness) -> None:
+    """The pause grows with each failure; an operator that has corrected the cause need not wait for its end."""
     broken = ApplicationError("broken", type=FailureKind.CONFLICT, non_retryable=True)
     script = Script(await_scale=[broken, broken, broken, None])
     run = await stage.start(script, auto_scale={})

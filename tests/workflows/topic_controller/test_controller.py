@@ -1,4 +1,4 @@
-"""The controller of a topic as a workflow: one change at a time, none left by halves, and one life over many runs."""
+"""The workflow of a topic's controller: one change at a time, none left half-finished, one life over many runs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_changes_come_one_after_the_other(stage: Harness) -> None:
 
 
 async def test_a_change_that_cannot_begin_changes_nothing(stage: Harness) -> None:
-    """What fails before the first segment is ended fails its update, and the topic continues as it was."""
+    """A failure before the first segment is ended fails its update, and the topic continues as it was."""
     run = await stage.start(Script(prepare=[_broken(), None]))
     refusal = await run.refusal("split", SplitRequest(segment=0))
     assert (refusal.type, refusal.message) == (FailureKind.CONFLICT, "broken")
@@ -108,7 +108,7 @@ async def test_what_brokers_refuse_is_given_up(stage: Harness) -> None:
     assert (status.pending, status.epoch) == (None, 0)
     assert "the split of 1 was abandoned before it terminated a segment: no more topics" in status.notes[-1]
     script.limit = ""
-    # An attempt gave one up, and died before it told so: ids come no more.
+    # An attempt gave one up, and died before it reported that: its ids are not used again.
     script.record = script.record.with_next_segment(script.record.next_segment_id + 2)
     split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
     assert (split.epoch, split.sealed, [segment.segment_id for segment in split.made]) == (1, (0,), [6, 7])
@@ -116,7 +116,7 @@ async def test_what_brokers_refuse_is_given_up(stage: Harness) -> None:
 
 
 async def test_a_lost_compare_and_set_is_redone(stage: Harness) -> None:
-    """A change that began with another layout than the store's begins again, behind what is under way there."""
+    """A change that began with another layout than the store's begins again, after the change that runs there."""
     script = Script()
     run = await stage.start(script)
     await status_of(run)
@@ -132,7 +132,7 @@ async def test_a_lost_compare_and_set_is_redone(stage: Harness) -> None:
 
 
 async def test_a_step_that_waits_says_why(stage: Harness) -> None:
-    """What a step tells of its retries is in the status, and is no signal that is refused."""
+    """The cause of a step's retries is in the status, and the signal that reports it is not refused."""
     run = await stage.start(Script())
     await run.update("stats", None)
     waiting = WaitReason(kind=WaitKind.RETRY, why="the next attempt of a step: no broker")
@@ -146,7 +146,7 @@ async def test_a_step_that_waits_says_why(stage: Harness) -> None:
 
 @pytest.mark.parametrize("step", ["seal", "commit"])
 async def test_a_change_that_has_begun_comes_to_its_end(stage: Harness, step: str) -> None:
-    """Behind the end of a segment nothing leads back: steps are repeated, and status says why it waits."""
+    """After the end of a segment there is no rollback: steps are repeated, and status says why it waits."""
     script = Script(**{step: [_broken(), _broken(), Hang(), None]})
     run = await stage.start(script)
     change = asyncio.ensure_future(run.update("split", SplitRequest(segment=1)))
@@ -164,7 +164,7 @@ async def test_a_change_that_has_begun_comes_to_its_end(stage: Harness, step: st
     assert (await status_of(run)).waiting == ""
 
 
-async def test_a_change_that_somebody_took_out_of_the_store(stage: Harness) -> None:
+async def test_a_change_that_was_removed_from_the_store(stage: Harness) -> None:
     """It is noted there again, and comes to its end; where another layout is there it is given up."""
     hang = Hang(failure=_broken())
     script = Script(seal=[hang, None])
@@ -188,8 +188,8 @@ async def test_a_change_that_somebody_took_out_of_the_store(stage: Harness) -> N
     assert await layout_of(run) == script.record.plain
 
 
-async def test_an_old_layout_that_somebody_put_back(stage: Harness) -> None:
-    """It leads nobody any more, so nothing is built on it."""
+async def test_an_old_layout_that_was_restored(stage: Harness) -> None:
+    """The run does not lead by it any more, so no change starts from it."""
     script = Script()
     run = await stage.start(script)
     old = script.record
@@ -255,7 +255,7 @@ async def test_a_cancellation_waits_for_a_change(stage: Harness) -> None:
 
 
 async def test_addresses_of_the_controller_have_an_epoch(stage: Harness) -> None:
-    """Clients take other addresses for another layout; the same ones again, and what is no address, change nothing."""
+    """Clients take other addresses for another layout; the same ones again, and invalid addresses, change nothing."""
     script = Script()
     run = await stage.start(script)
     await run.update("set_controller_urls", ControllerUrls(urls=("https://one:8443",)))
@@ -291,6 +291,6 @@ async def test_one_life_over_many_runs(stage: Harness) -> None:
 
 
 async def _accepted(run: Run) -> int:
-    """Updates that passed their validators."""
+    """Return how many updates passed their validators."""
     events = (await run.handle.fetch_history()).events
     return sum(1 for event in events if event.HasField("workflow_execution_update_accepted_event_attributes"))

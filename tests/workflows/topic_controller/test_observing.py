@@ -48,7 +48,7 @@ async def test_who_is_not_noted_is_not_observed_yet(start: Start) -> None:
     assert await joining == {"a": (0, 1)}
 
 
-async def test_what_is_seen_amid_a_wave_of_consumers_counts_at_once(start: Start) -> None:
+async def test_an_observation_during_a_wave_of_consumers_counts_at_once(start: Start) -> None:
     """An observer that will be replaced soon, since consumers have come, is heard until then, and at once."""
     drained = Hang(answer=Observation(drained={BILL: (0,)}))
     script = Script(observe=[drained, None])
@@ -65,7 +65,7 @@ async def test_what_is_seen_amid_a_wave_of_consumers_counts_at_once(start: Start
 
 
 async def test_another_layout_is_observed_at_once(start: Start) -> None:
-    """Behind a split a new observer begins before the old one, which knows nothing of it, has heard of its end."""
+    """After a split a new observer begins before the old one, which knows nothing of it, has heard of its end."""
     old, new = _Silent(answer=Observation()), Hang()
     script = Script(observe=old)
     run = await start(script)
@@ -78,7 +78,7 @@ async def test_another_layout_is_observed_at_once(start: Start) -> None:
     assert not _long_timers(events)
     assert not [event for event in events if event.HasField("activity_task_timed_out_event_attributes")]
     scheduled = {event.event_id: event.activity_task_scheduled_event_attributes for event in events}
-    first = min(number for number, one in scheduled.items() if one.activity_type.name == "topic_controller_observe")
+    first = min(number for number, event in scheduled.items() if event.activity_type.name == "topic_controller_observe")
     old.release()
     async with asyncio.timeout(30):
         # The time-skipping server's clock would stay locked.
@@ -89,15 +89,17 @@ async def test_another_layout_is_observed_at_once(start: Start) -> None:
 
 
 def _long_timers(events: Iterable[HistoryEvent]) -> set[int]:
-    """Events that start timers, without those that only wait for the next workflow task."""
+    """Return the events that start timers, without those that only wait for the next workflow task."""
     started = {event.event_id: event.timer_started_event_attributes for event in events}
     return {
-        number for number, one in started.items() if one.start_to_fire_timeout.ToTimedelta() > timedelta(seconds=0.1)
+        number
+        for number, event in started.items()
+        if event.start_to_fire_timeout.ToTimedelta() > timedelta(seconds=0.1)
     }
 
 
 async def _completed(run: Run) -> set[int]:
-    """Activities that have answered, by the numbers of the events that scheduled them."""
+    """Return the activities that have answered, by the numbers of the events that scheduled them."""
     events = (await run.handle.fetch_history()).events
     return {event.activity_task_completed_event_attributes.scheduled_event_id for event in events}
 

@@ -63,7 +63,7 @@ async def test_at_once(stage: Harness) -> None:
 
 
 async def test_a_prune_that_fails_is_tried_again(stage: Harness) -> None:
-    """It is tried less and less often, and the topic continues meanwhile."""
+    """It is tried less and less often, and the topic continues in the meantime."""
     script = Script(prune=[ApplicationError("broken", type=FailureKind.CONFLICT, non_retryable=True), None])
     run = await stage.start(script)
     script.say("await_prune", [True, True, None])

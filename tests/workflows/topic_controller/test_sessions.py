@@ -1,4 +1,4 @@
-"""Sessions of consumers: they outlive connections, workers and runs, and only what changes is told."""
+"""Sessions of consumers: they outlive connections, workers and runs, and only changes are published."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ResultT = TypeVar("ResultT")
 
 
 async def _assignments(run: Run) -> dict[str, tuple[int, ...]]:
-    found = await run.handle.query("assignments", BILL)
-    return {name: tuple(ids) for name, ids in found.items()}
+    answer = await run.handle.query("assignments", BILL)
+    return {name: tuple(ids) for name, ids in answer.items()}
 
 
 async def _until_assigned(run: Run, wanted: dict[str, tuple[int, ...]]) -> None:
@@ -49,24 +49,24 @@ async def _leave(run: Run, *consumers: str) -> None:
     await run.update("unregister", Departures(subscription=BILL, consumers=consumers))
 
 
-def _told(script: Script) -> list[dict[str, tuple[int, ...]]]:
-    return [dict(subscription.assignments) for changes in script.told for subscription in changes.subscriptions]
+def _published(script: Script) -> list[dict[str, tuple[int, ...]]]:
+    return [dict(subscription.assignments) for changes in script.published for subscription in changes.subscriptions]
 
 
 async def test_consumers_share_segments(start: Start) -> None:
-    """Who joins is told what it reads; of the others only those hear something whose segments change."""
+    """A consumer that joins gets its segments; of the others only those whose segments change get a new assignment."""
     script = Script()
     run = await start(script)
     assert await register(run, "b") == {"b": (0, 1)}
     assert await register(run, "c") == {"c": (1,)}
     assert await register(run, "d") == {"d": ()}
-    assert _told(script) == [{"b": (0, 1)}, {"b": (0,), "c": (1,)}, {"d": ()}]
-    await _leave(run, "b", "nobody")
-    await until(run, lambda status: status.consumers == {BILL: 2} and len(script.told) == 4)
-    assert script.told[-1].subscriptions == (
+    assert _published(script) == [{"b": (0, 1)}, {"b": (0,), "c": (1,)}, {"d": ()}]
+    await _leave(run, "b", "unknown")
+    await until(run, lambda status: status.consumers == {BILL: 2} and len(script.published) == 4)
+    assert script.published[-1].subscriptions == (
         SubscriptionChanges(subscription=BILL, assignments={"c": (0,), "d": (1,)}, ended=("b",)),
     )
-    generations = [one.generation for one in script.told]
+    generations = [changes.generation for changes in script.published]
     assert generations == sorted({*generations})
     # The step has come to its end before the workflow knows of it.
     await _until_assigned(run, {"c": (0,), "d": (1,)})
@@ -79,10 +79,10 @@ async def test_a_late_leave_is_not_for_the_successor(start: Start) -> None:
     for instance in ("old", "new"):
         joins = Registrations(subscription=BILL, consumers=("a",), instances={"a": instance})
         await run.update("register", joins)
-    for instance, left in (("old", {"a": (0, 1)}), ("new", {})):
+    for instance, remaining in (("old", {"a": (0, 1)}), ("new", {})):
         leaves = Departures(subscription=BILL, consumers=("a",), instances={"a": instance})
         await run.update("unregister", leaves)
-        assert await _assignments(run) == left
+        assert await _assignments(run) == remaining
 
 
 async def test_a_leave_without_an_instance(start: Start) -> None:
@@ -97,39 +97,39 @@ async def test_a_leave_without_an_instance(start: Start) -> None:
 
 
 async def test_a_new_run_takes_sessions_back(start: Start) -> None:
-    """Behind a run that was terminated, consumers are told again what they read, and take it for newer."""
+    """After a run was terminated, consumers get their assignments again, and take them for newer."""
     begun_ms = time.time_ns() // 1_000_000
     script = Script()
     script.subscriptions[BILL] = SubscriptionKind.STREAM
     script.sessions[BILL] = StoredSessions(consumers=("a", "b"))
     run = await start(script)
-    await until(run, lambda status: status.consumers == {BILL: 2} and len(script.told) == 1)
-    assert _told(script) == [{"a": (0,), "b": (1,)}]
-    assert script.told[0].generation >= begun_ms
+    await until(run, lambda status: status.consumers == {BILL: 2} and len(script.published) == 1)
+    assert _published(script) == [{"a": (0,), "b": (1,)}]
+    assert script.published[0].generation >= begun_ms
     assert script.calls[0].args == (OpenRequest(recover_sessions=True),)
 
 
-async def test_a_layout_that_is_gone_is_told_again(start: Start) -> None:
-    """Where nobody can see the layout any more, it is published again, and nobody is disturbed."""
+async def test_a_layout_that_is_gone_is_published_again(start: Start) -> None:
+    """A layout that no client can see any more is published again, without changes for consumers."""
     seen = Hang(answer=Observation(unpublished=True))
     script = Script(observe=[seen, None])
     run = await start(script)
     await register(run, "a")
     await seen.entered()
     seen.release()
-    await until(run, lambda _: len(script.told) == 2)
-    assert (script.told[-1].layout, script.told[-1].subscriptions) == (True, ())
+    await until(run, lambda _: len(script.published) == 2)
+    assert (script.published[-1].layout, script.published[-1].subscriptions) == (True, ())
 
 
-async def test_who_returns_disturbs_nobody(start: Start) -> None:
-    """A consumer that registers again has what it had, and nobody is told anything."""
+async def test_a_consumer_that_returns_disturbs_no_other(start: Start) -> None:
+    """A consumer that registers again has what it had, and no other consumer gets an assignment."""
     script = Script(observe=[Observation(gone={BILL: ("a",)}), None])
     run = await start(script)
     before = await register(run, "a", "b")
     await until(run, lambda status: f"{BILL}/a" in status.away)
     assert await register(run, "a") == {"a": before["a"]}
     assert (await status_of(run)).away == {}
-    assert len(script.told) == 1
+    assert len(script.published) == 1
 
 
 async def test_who_stays_away_loses_its_session(start: Start) -> None:
@@ -144,14 +144,14 @@ async def test_who_stays_away_loses_its_session(start: Start) -> None:
     assert (watching.subscriptions, watching.grace_seconds) == ((BILL,), 60)
     assert [*watching.gone[BILL]] == ["a"]
     late.release()
-    await until(run, lambda status: status.consumers == {BILL: 1} and len(script.told) == 2)
-    assert _told(script)[-1] == {"b": (0, 1)}
-    assert script.told[-1].subscriptions[0].ended == ("a",)
+    await until(run, lambda status: status.consumers == {BILL: 1} and len(script.published) == 2)
+    assert _published(script)[-1] == {"b": (0, 1)}
+    assert script.published[-1].subscriptions[0].ended == ("a",)
     assert await register(run, "a") == {"a": (0,)}
 
 
-async def test_a_late_look_evicts_nobody_who_is_back(start: Start) -> None:
-    """What an observer saw before a consumer returned does not end its session."""
+async def test_an_old_observation_does_not_evict_a_consumer_that_is_back(start: Start) -> None:
+    """An observation from before a consumer returned does not end its session."""
     gone = {BILL: ("a",)}
     late = Hang(deaf=True, answer=Observation(gone=gone, expired=gone))
     run = await start(Script(observe=[Observation(gone=gone), late, None]))
@@ -173,7 +173,7 @@ async def test_children_are_read_when_their_parents_are_consumed(start: Start) -
     script.say("observe", [drained, None])
     await run.update("split", SplitRequest(segment=0))
     await drained.entered()
-    await until(run, lambda _: _told(script)[-1] == {"a": (0, 1), "b": ()})
+    await until(run, lambda _: _published(script)[-1] == {"a": (0, 1), "b": ()})
     drained.release()
     await _until_assigned(run, {"a": (2, 1), "b": (3,)})
 
@@ -200,7 +200,7 @@ async def test_a_consumed_segment_of_which_something_is_left_again(start: Start)
 
 
 async def test_brokers_are_asked_before_the_first_consumer_reads(start: Start) -> None:
-    """What was consumed, or is left again, while nobody looked counts before anything is handed out."""
+    """Segments that were consumed, or have messages again, while no observer ran count before anything is assigned."""
     script = Script()
     script.drained = {BILL: (0,)}
     run = await start(script)
@@ -211,14 +211,14 @@ async def test_brokers_are_asked_before_the_first_consumer_reads(start: Start) -
     assert await register(run, "a") == {"a": (2, 3, 1)}
     assert await register(run, "b") == {"b": (3,)}
     asked = [call.args for call in script.calls if call.step == "find_drained"]
-    assert asked == [((BILL,),)], "nobody is asked while a consumer is there"
+    assert asked == [((BILL,),)], "brokers are not asked while a consumer is there"
     await _leave(run, "a", "b")
     script.drained = {}
     assert await register(run, "b") == {"b": (0, 1)}
 
 
 async def test_who_comes_while_brokers_are_asked(start: Start) -> None:
-    """Its subscription is asked for as well before it is told anything."""
+    """Its subscription is checked as well before it gets an assignment."""
     asking, other = Hang(), "other"
     script = Script(find_drained=[asking, None])
     script.drained = {BILL: (0,), other: (0,)}
@@ -231,8 +231,8 @@ async def test_who_comes_while_brokers_are_asked(start: Start) -> None:
     await until(run, lambda status: status.consumers.get(other) == 1)
     asking.release()
     assert await first == {"a": (2, 3, 1)}
-    told = ConsumerAssignment.model_validate((await second)["b"])
-    assert [segment.segment_id for segment in told.segments] == [2, 3, 1]
+    assignment = ConsumerAssignment.model_validate((await second)["b"])
+    assert [segment.segment_id for segment in assignment.segments] == [2, 3, 1]
 
 
 async def test_a_grace_that_changes_holds_at_once(stage: Harness, start: Start) -> None:
@@ -248,7 +248,7 @@ async def test_a_grace_that_changes_holds_at_once(stage: Harness, start: Start) 
     assert [*script.calls[-1].args[0].gone[BILL]] == ["a"]
 
 
-async def test_what_is_not_told_is_tried_again(start: Start) -> None:
+async def test_an_assignment_that_is_not_published_is_tried_again(start: Start) -> None:
     """A registration has its answer when it is noted and published, and not before."""
     failure = ApplicationError("no broker", type=FailureKind.CONFLICT, non_retryable=True)
     script = Script(publish_assignments=[failure, None])
@@ -257,7 +257,7 @@ async def test_what_is_not_told_is_tried_again(start: Start) -> None:
     assert [call.step for call in script.calls].count("publish_assignments") == 2
 
 
-async def test_nobody_registers_for_what_is_not_there(start: Start) -> None:
+async def test_consumers_of_missing_subscriptions_are_refused(start: Start) -> None:
     """Consumers of a subscription that is not there, or needs no session, are refused."""
     run = await start(Script())
     await run.update("create_subscription", SubscriptionRequest(name="work", kind=SubscriptionKind.QUEUE))
@@ -285,20 +285,20 @@ async def _again(run: Run) -> dict[str, tuple[int, ...]]:
 # The time-skipping server's clock stays locked where a run that observes is continued as the next (seen).
 @pytest.mark.exhaustive
 async def test_sessions_outlive_a_run(start: Start) -> None:
-    """The next run of the workflow has the same sessions, and tells nobody anything."""
+    """The next run of the workflow has the same sessions, and publishes no assignment."""
     script = Script()
     run = await start(script, history_limit=60)
     assert await register(run, "a", "b") == {"a": (0,), "b": (1,)}
     for _ in range(25):
         assert await _again(run) == {"a": (0,), "b": (1,)}
     assert await run.runs() > 1
-    assert len(script.told) == 1
+    assert len(script.published) == 1
 
 
 # The time-skipping server loses the answer of an update that ends with its workflow, and its clock stays locked (seen).
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", ["publish_assignments", "observe"])
-async def test_who_does_not_lead_any_more_tells_nobody(start: Start, step: str) -> None:
+async def test_a_run_that_does_not_lead_any_more_publishes_nothing(start: Start, step: str) -> None:
     """A run whose sessions are another's ends."""
     lost = ApplicationError("superseded", type=FailureKind.NOT_LEADER, non_retryable=True)
     run = await start(Script(**{step: lost}))
@@ -310,7 +310,7 @@ async def test_who_does_not_lead_any_more_tells_nobody(start: Start, step: str) 
 
 
 async def test_a_run_ends_whose_last_word_is_under_way(start: Start) -> None:
-    """A cancellation that a step only answers to, while consumers are told something, ends the run all the same."""
+    """A cancellation that a step only answers to, while assignments are published, ends the run all the same."""
     telling = Hang(deaf=True)
     run = await start(Script(publish_assignments=[None, telling]))
     await register(run, "a", "b")
