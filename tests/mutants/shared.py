@@ -59,13 +59,13 @@ MUTANTS = mutants(
             "shared/children-of-a-command-live-on": swap("os.killpg", "os.kill"),
             "shared/command-is-never-killed": becomes("(signal.SIGTERM,)"),
         },
-        f"{_LEASHED_COMMAND}::test_a_limit_ends_it": {
+        f"{_LEASHED_COMMAND}::test_a_limit_ends_the_command": {
             "shared/command-without-a-limit": drop,
         },
-        f"{_LEASHED_COMMAND}::test_an_old_order_is_not_begun": {
+        f"{_LEASHED_COMMAND}::test_a_late_command_is_not_run": {
             "shared/old-order-is-started": drop,
         },
-        f"{_LEASHED_COMMAND}::test_a_worker_that_freezes_or_dies_takes_it_along": {
+        f"{_LEASHED_COMMAND}::test_the_command_of_a_frozen_or_dead_worker_ends": {
             "shared/command-outlives-a-frozen-worker": drop,
             "shared/command-outlives-a-dead-worker": becomes("continue"),
         },

@@ -22,20 +22,20 @@ MUTANTS = mutants(
         f"{_NAMESPACES}::test_namespaces_that_are_refused": {
             "topic-controller/subscriptions-expire-on-segments": drop,
         },
-        f"{_PRUNING}::test_what_stays": {
+        f"{_PRUNING}::test_segments_that_must_stay": {
             "topic-controller/prunes-what-is-left": drop,
             "topic-controller/prunes-what-has-no-subscription": drop,
         },
         f"{_PRUNING}::test_parents_go_before_their_children": {
             "topic-controller/prunes-children-first": drop,
         },
-        f"{_AUTO_SCALE}::test_what_would_split_again_is_not_merged": {
+        f"{_AUTO_SCALE}::test_segments_that_would_split_again_are_not_merged": {
             "topic-controller/merges-what-would-split-again": without(1),
         },
         (f"{_AUTO_SCALE}::test_any_load", f"{_AUTO_SCALE}::test_idle_neighbours_merge"): {
             "topic-controller/no-merge-cooldown": drop,
         },
-        f"{_AUTO_SCALE}::test_a_window": {
+        f"{_AUTO_SCALE}::test_a_window_of_more_segments": {
             "topic-controller/merges-in-a-window": drop,
         },
         f"{_GATEWAY}::test_another_cluster": {
@@ -50,7 +50,7 @@ MUTANTS = mutants(
         _GRANTS: {
             "topic-controller/rights-do-not-follow": drop,
         },
-        f"{_SESSIONS}::test_a_late_leave_is_not_for_the_successor": {
+        f"{_SESSIONS}::test_a_late_leave_does_not_end_the_successors_session": {
             "topic-controller/a-late-leave-ends-the-successor": without(1),
         },
         _END_OF_SEGMENTS: {

@@ -42,7 +42,7 @@ def stack(shared_stack: SharedStack) -> Stack:
 def test_without_temporal_and_workers(
     environment: FaultEnvironment, stack: Stack, tell: Callable[[str], None], seconds: int
 ) -> None:
-    """While both are away all messages flow, and a change waits, and is done when they are back."""
+    """Messages flow without Temporal and workers; a change waits, and is done when they are back."""
     operator = environment.operator
     with flowing(operator, stack, f"alone-{seconds}") as (controller, traffic), ThreadPoolExecutor(1) as executor:
         controller.split(0)
@@ -79,8 +79,8 @@ def _away(environment: FaultEnvironment) -> Generator[None]:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["kill", "restart"])
-def test_brokers_go(environment: FaultEnvironment, stack: Stack, how: str) -> None:
-    """The broker of a segment is killed, or all are restarted one after the other, during changes: consumers resume."""
+def test_brokers_that_fail_during_changes(environment: FaultEnvironment, stack: Stack, how: str) -> None:
+    """Consumers resume when a segment's broker is killed, or all are restarted in turn, during changes."""
     with (
         flowing(environment.operator, stack, f"brokers-{how}") as (controller, traffic),
         ThreadPoolExecutor(1) as executor,

@@ -41,7 +41,7 @@ def controller(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 def test_a_late_deletion_after_a_reset(environment: FaultEnvironment, controller: tuple[Controller, Stack]) -> None:
-    """The subscription is not made again before nothing of that attempt can arrive, and keeps its messages."""
+    """The subscription is created again only when no request of that attempt can arrive, and keeps its messages."""
     leads, stack = controller
     environment.gates.hold(_LATE)
     with ThreadPoolExecutor(1) as executor:

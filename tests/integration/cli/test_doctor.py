@@ -37,7 +37,7 @@ def doctor(environment: Environment, source: str, target: str, **settings: str) 
     return done.returncode, {finding["subject"]: finding for finding in json.loads(done.stdout)}
 
 
-def test_all_is_well(stack: Stack, environment: Environment) -> None:
+def test_a_healthy_cluster(stack: Stack, environment: Environment) -> None:
     """Every server of a healthy cluster is found and answers, and nothing is written to either store."""
     before = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
     metrics = {"PULSAR_MIGRATE_METRICS_ADDRESS": environment.worker.metrics_address}

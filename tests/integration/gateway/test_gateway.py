@@ -47,7 +47,7 @@ def layout_of(client: httpx.Client, topic: str) -> SegmentLayout:
     return SegmentLayout.model_validate(answer.json())
 
 
-def test_a_life(root: httpx.Client, admin: PulsarAdmin) -> None:
+def test_the_lifecycle_of_a_topic(root: httpx.Client, admin: PulsarAdmin) -> None:
     """Requests take effect on the brokers; a missing cursor is created again, and a topic's name can be used again."""
     name = TopicName.parse("persistent://public/default/rest-life")
     put(root, f"{SPACE}/rest-life?numInitialSegments=2")
@@ -255,7 +255,7 @@ def test_a_thousand_joins(
         assert wave.answered == 1000, f"{name}: {wave}"
 
 
-def test_who_hangs_up(open_gateway: OpenGateway) -> None:
+def test_a_client_that_disconnects(open_gateway: OpenGateway) -> None:
     """A split continues when the client that requested it has gone."""
     gateway = open_gateway()
     with operator(gateway.url) as anybody:
@@ -265,8 +265,8 @@ def test_who_hangs_up(open_gateway: OpenGateway) -> None:
         assert anybody.delete(f"{SPACE}/rest-gone").status_code == NO_CONTENT
 
 
-def test_a_stop_drains(open_gateway: OpenGateway, environment: Environment) -> None:
-    """A gateway that is asked to stop answers what it has begun, and ends well."""
+def test_a_stop_completes_requests(open_gateway: OpenGateway, environment: Environment) -> None:
+    """A gateway that is asked to stop answers the requests that it has begun, and exits without an error."""
     gateway = open_gateway()
     with operator(gateway.url) as anybody, ThreadPoolExecutor() as pool:
         put(anybody, f"{SPACE}/rest-drain")
@@ -294,8 +294,8 @@ def test_a_worker_that_dies(open_gateway: OpenGateway, environment: Environment)
 
 
 @pytest.mark.exhaustive
-def test_temporal_that_dies(open_gateway: OpenGateway, environment: Environment) -> None:
-    """Without Temporal the gateway lives, is not ready, and says when to come again; then it serves as before."""
+def test_an_outage_of_temporal(open_gateway: OpenGateway, environment: Environment) -> None:
+    """Without Temporal the gateway is alive, but not ready, and sets Retry-After; afterwards it serves as before."""
     slow, gateway = open_gateway(), open_gateway(change_deadline="PT3S", consumer_deadline="PT3S")
     temporal = environment.stack["temporal"]
     with operator(slow.url) as anybody:

@@ -86,8 +86,8 @@ def test_a_throttled_copy_holds_up_no_other(stack: Stack, tmp_path: Path) -> Non
         assert slow.result().outcome is Outcome.DONE
 
 
-def test_writes_are_given_back_before_spark_is_there(stack: Stack, tmp_path: Path) -> None:
-    """A worker that starts while writes are blocked gives them back, however long Spark takes; status says who waits.
+def test_writes_are_unblocked_before_spark_is_ready(stack: Stack, tmp_path: Path) -> None:
+    """A worker that starts while writes are blocked unblocks them, however long Spark takes to start.
 
     The first worker dies with writes blocked. Java does not start for the next one until the test lets it.
     """

@@ -145,8 +145,8 @@ def test_each_dry_run_names_all_that_is_in_use(stack: Stack, environment: Enviro
     assert {name for name in asked if f"[{name}]" not in report.summary} == set()
 
 
-def test_what_is_accepted_is_repeated(stack: Stack, environment: Environment) -> None:
-    """A decision that the operator accepts is not a blocker any more, and the report says that it was accepted."""
+def test_accepted_decisions_are_reported(stack: Stack, environment: Environment) -> None:
+    """An accepted decision is not a blocker any more, and the report says that it was accepted."""
     input = inputs(stack)["bookie-cluster"]
     report: Report = environment.operator.run(input.model_copy(update={"accept": ("BOOKIE_AFFINITY",)}))
     assert "[BOOKIE_AFFINITY]" not in report.summary

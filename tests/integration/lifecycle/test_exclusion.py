@@ -160,8 +160,8 @@ def test_a_metadata_migration_is_refused_while_bookies_switch(stack: Stack, envi
     assert holder(stack) is None
 
 
-def test_what_others_left_in_the_store_is_read(stack: Stack, environment: Environment) -> None:
-    """A switch's claim of an older version, and a flag that Pulsar's own command moved, keep the other kind out."""
+def test_claims_of_earlier_versions_exclude(stack: Stack, environment: Environment) -> None:
+    """A switch's claim of an older version, and a flag that Pulsar's own command moved, exclude the other kind."""
     claim = {"workflow_id": "bookie-cluster/old", "run_id": "r", "attempt": 3}
     path = f"{REGISTRY}/orchestrator/x-to-y/claim"
     with stores.kazoo(stack.zk_url) as client:

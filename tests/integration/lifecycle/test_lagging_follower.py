@@ -75,8 +75,8 @@ def test_a_rollback_sees_that_writes_are_blocked(places: Places) -> None:
         assert second.unblock().flag.phase is FlagPhase.FAILED
 
 
-def test_a_superseded_attempt_notices_it(places: Places) -> None:
-    """Flag, claim and the fence of executors stop an attempt whose server has not heard yet of a newer one."""
+def test_a_superseded_attempt_is_stopped(places: Places) -> None:
+    """Flag, claim and the executors' fence stop an attempt whose server does not know the newer attempt yet."""
     with (
         open_cas(places.leader, Access()) as there,
         open_cas(places.follower, Access()) as here,

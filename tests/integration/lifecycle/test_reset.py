@@ -25,10 +25,10 @@ RECORDS = 200
     [pytest.param("metadata_store_pre_copy", marks=pytest.mark.exhaustive), ""],
     ids=["before", "while-it-runs"],
 )
-def test_a_reset_goes_on_and_fences_what_was_before(
+def test_a_reset_continues_and_fences_the_previous_attempt(
     make_stack: MakeStack, environment: Environment, activity: str
 ) -> None:
-    """Reset in its copy, a migration copies again under a newer claim, so that the attempt before stops, and ends."""
+    """A migration that is reset during its copy copies again under a newer claim, which stops the previous attempt."""
     stack = make_stack(StackSpec(zookeepers=1, oxias=1))
     with stores.kazoo(stack.zk_url) as source:
         for number in range(RECORDS):

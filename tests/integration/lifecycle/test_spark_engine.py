@@ -91,7 +91,7 @@ def test_results_come_in_the_order_of_the_items(engine: SparkEngine) -> None:
     assert engine.run([], abs, tag="none") == []
 
 
-def test_a_typed_error_crosses_the_executors(engine: SparkEngine) -> None:
+def test_a_typed_error_reaches_the_driver(engine: SparkEngine) -> None:
     """An exception of a task arrives with its type and its whole message."""
     with pytest.raises(StoreConflict, match=r"^number 3 is taken: by whom\?$"):
         engine.run([3], _refuse, tag="error")

@@ -75,8 +75,8 @@ def test_worker_and_spark_use_our_packages(installed: Environment, stack: Stack,
     assert stores.assert_equal(stores.read_zookeeper(stack.zk_url), stores.read_oxia(stack.oxia_url)) > NODES
 
 
-def test_module_finds_itself(installed: Environment, tmp_path: Path) -> None:
-    """`python -m pulsar_migrate` is the same program, in a working directory with packages of our names too."""
+def test_module_is_run_from_any_folder(installed: Environment, tmp_path: Path) -> None:
+    """`python -m pulsar_migrate` runs our program also in a folder with packages of the same names."""
     for name in OURS:
         _foreign_package(tmp_path / name)
     done = _run([str(installed.python), "-m", "pulsar_migrate", "--help"], tmp_path)

@@ -57,7 +57,7 @@ def test_a_cumulative_acknowledgement_that_is_lost_at_a_seal(
     controller.delete(force=True)
 
 
-def test_who_subscribes_at_the_end_gets_what_is_sent_from_then_on(control: Control, stack: Stack) -> None:
+def test_a_subscription_at_the_end_gets_all_later_messages(control: Control, stack: Stack) -> None:
     """A subscription exists on every segment when `subscribe` returns."""
     controller = control(LATEST, segments=16)
     # Its answer says that the topic is there.

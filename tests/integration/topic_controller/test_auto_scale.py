@@ -47,8 +47,8 @@ def _ignore(*_: object) -> None:
 
 # Brokers count rates once a minute, and a merge waits for two of these.
 @pytest.mark.exhaustive
-def test_out_under_load_and_in_when_idle(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """A loaded segment splits, with a place of each subscription; idle neighbours merge again; a history shows both."""
+def test_scale_out_under_load_and_in_when_idle(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """A loaded segment splits, with a cursor of each subscription; idle neighbours merge again."""
     controller = control(f"{SPACE}/elastic", segments=1, pruning=None)
     controller.subscribe("work", SubscriptionKind.QUEUE)
     policy = {"splitMsgRateInThreshold": 50, "mergeMsgRateInThreshold": 5, "maxSegments": 2, "intervalSeconds": 5}
@@ -66,8 +66,8 @@ def test_out_under_load_and_in_when_idle(control: Control, stack: Stack, admin: 
     controller.delete(force=True)
 
 
-def test_before_a_peak(control: Control) -> None:
-    """In a window there are as many segments as it says, at once, and in a dry run only a note of it."""
+def test_a_window_scales_before_a_peak(control: Control) -> None:
+    """A window sets its number of segments at once; a dry run only notes it."""
     peak = {"windows": [{"cron": "* * * * *", "duration": "1h", "minSegments": 4}], "intervalSeconds": 5}
     controller = control(f"{SPACE}/peak")
     controller.scale({**peak, "dryRun": True})

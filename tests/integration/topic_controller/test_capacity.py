@@ -20,8 +20,8 @@ TOPICS = 3 * PLACES
 
 
 @pytest.mark.exhaustive
-def test_observers_take_no_place_of_other_steps(environment: Environment, stack: Stack, tmp_path: Path) -> None:
-    """A worker with a place for a third of its topics observes all of them, and splits each at the same time."""
+def test_observers_use_no_slots_of_other_steps(environment: Environment, stack: Stack, tmp_path: Path) -> None:
+    """A worker with slots for a third of its topics observes all of them, and splits each at the same time."""
     operator, temporal = environment.operator, environment.stack.temporal_address
 
     def is_observed(controller: Controller) -> bool:

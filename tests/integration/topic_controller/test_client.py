@@ -48,7 +48,7 @@ def client(stack: Stack) -> Generator[ScalableClient]:
         yield client
 
 
-def test_a_batch_of_which_one_is_wanted_again(control: Control, client: ScalableClient) -> None:
+def test_a_batch_with_a_negative_acknowledgement(control: Control, client: ScalableClient) -> None:
     """A batch whose messages are all acknowledged leaves nothing, also of the messages that were redelivered."""
     controller = control(f"{SPACE}/batches", segments=1)
     controller.subscribe("work", SubscriptionKind.QUEUE)
@@ -103,7 +103,7 @@ def test_the_segment_of_a_key(control: Control, client: ScalableClient) -> None:
     controller.delete(force=True)
 
 
-def test_created_again(control: Control, stack: Stack) -> None:
+def test_a_topic_that_is_created_again(control: Control, stack: Stack) -> None:
     """Producers and consumers with subscriptions continue with a topic that was deleted and created again."""
     controllers = [control(f"{SPACE}/created-again", segments=1)]
     topic = controllers[0].input.topic

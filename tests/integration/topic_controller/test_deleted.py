@@ -25,7 +25,7 @@ SPACE = "persistent://public/default"
 _AGAIN = 8.0
 
 
-def test_a_segment(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+def test_a_deleted_segment(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """A segment that an operator deleted can be split, and merged with its neighbour; new segments have all cursors."""
     controller = control(f"{SPACE}/lost-segments", segments=2)
     controller.subscribe("bill")
@@ -86,8 +86,8 @@ def test_a_record_that_was_removed(control: Control, stack: Stack, admin: Pulsar
     assert _remaining_topics(admin, controller.input.topic) == []
 
 
-def test_nothing_is_left(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """Clients that are there make nothing again, and all say that the topic is deleted."""
+def test_clients_recreate_nothing(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """Connected clients create nothing again, and all report that the topic is deleted."""
     controller = control(f"{SPACE}/deleted-under-clients", segments=2)
     controller.subscribe("bill")
     topic = controller.input.topic

@@ -34,8 +34,8 @@ def _received(consumer: StreamConsumer, count: int) -> list[bytes]:
     return received
 
 
-def test_a_drained_segment_disturbs_no_other_one(control: Control, stack: Stack) -> None:
-    """pulsar-client breaks its connection when a broker tells it that a sealed segment is at its end."""
+def test_a_drained_segment_does_not_affect_others(control: Control, stack: Stack) -> None:
+    """pulsar-client breaks its connection when a broker reports the end of a sealed segment."""
     controller = control(TOPIC, segments=SEGMENTS)
     controller.subscribe("work", SubscriptionKind.QUEUE)
     with (
@@ -63,10 +63,8 @@ def test_a_drained_segment_disturbs_no_other_one(control: Control, stack: Stack)
     controller.delete(force=True)
 
 
-def test_what_is_left_again_of_a_drained_segment_is_read_again(
-    control: Control, stack: Stack, admin: PulsarAdmin
-) -> None:
-    """A broker that is killed forgets acknowledgements, and cursors can be set back: the segment is read again."""
+def test_redelivered_messages_of_a_drained_segment_are_read(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """A killed broker forgets acknowledgements, and cursors can be reset: the segment is read again."""
     controller = control(AGAIN, segments=1, pruning={"after": "0s", "delete_after": None})
     controller.subscribe("bill")
     # Keeps the segment from being pruned.

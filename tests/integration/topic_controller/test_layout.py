@@ -32,7 +32,7 @@ def segments_of(name: TopicName, layout: SegmentLayout) -> list[TopicName]:
     return [segment_topic(name, segment.descriptor) for segment in layout.active]
 
 
-def test_a_life(control: Control, stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+def test_the_lifecycle_of_a_layout(control: Control, stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """Each change is in the layout, its subscriptions are on each new segment, and clients see each epoch in order."""
     admin.namespaces.create(LIVES, {"bundles": {"numBundles": 4}})
     controller = control(f"persistent://{LIVES}/life", segments=2, properties={"owner": "team-a"})
@@ -64,7 +64,7 @@ def test_a_life(control: Control, stack: Stack, admin: PulsarAdmin, store: CasSt
     assert store.get(record_path(name).rpartition("/")[0]) is None
 
 
-def test_readers_leave_nothing(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+def test_readers_leave_no_subscription(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """A reader without a subscription of a segment that is split has no subscription on the new segments."""
     controller = control(f"{SPACE}/readers", segments=1)
     name = controller.name
@@ -77,8 +77,8 @@ def test_readers_leave_nothing(control: Control, stack: Stack, admin: PulsarAdmi
     controller.delete(force=True)
 
 
-def test_what_does_not_fit_is_refused(control: Control, admin: PulsarAdmin) -> None:
-    """A wrong change is refused with its reason, and changes nothing."""
+def test_an_invalid_change_is_refused(control: Control, admin: PulsarAdmin) -> None:
+    """An invalid change is refused with its reason, and changes nothing."""
     controller = control(f"{SPACE}/refusals", segments=3)
     controller.subscribe("work", SubscriptionKind.QUEUE)
     before = controller.layout()

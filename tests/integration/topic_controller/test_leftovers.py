@@ -28,8 +28,8 @@ def _send(stack: Stack, topic: TopicName, count: int) -> None:
     client.close()
 
 
-def test_a_split_passes_over_topics_of_its_segments_names(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """Topics that have ended or hold messages become no segments, and stay; an empty one becomes one."""
+def test_a_split_skips_names_of_existing_topics(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """Existing topics that have ended or hold messages become no segments, and stay; an empty one becomes a segment."""
     name = TopicName.parse(SPLIT)
     ended, filled, empty = (
         segment_topic(name, descriptor) for descriptor in ("0000-7fff-1", "8000-ffff-4", "0000-7fff-5")

@@ -119,7 +119,7 @@ def test_idle_topics_stay(control: Control, stack: Stack, admin: PulsarAdmin) ->
     controller.delete()
 
 
-def test_nothing_is_made_by_itself(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+def test_without_automatic_topic_creation(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """Without automatic creation messages flow through a split and a merge."""
     admin.namespaces.create("public/nothing", {"bundles": {"numBundles": 4}})
     controller = control("persistent://public/nothing/orders", segments=2)

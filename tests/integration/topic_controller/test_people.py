@@ -222,7 +222,9 @@ def _put(store: CasStore, path: str, value: bytes) -> None:
     store.set(path, value, node.version)
 
 
-def test_a_subscription_that_is_deleted_under_its_consumer(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+def test_a_subscription_that_is_deleted_while_it_is_consumed(
+    control: Control, stack: Stack, admin: PulsarAdmin
+) -> None:
     """Its consumer releases its segments and does not create the cursors again; it continues once they exist again."""
     controller = control(f"{SPACE}/unsubscribed", segments=1)
     controller.subscribe("bill")

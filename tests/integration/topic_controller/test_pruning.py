@@ -67,8 +67,8 @@ def exists(admin: PulsarAdmin, topic: TopicName) -> bool:
     return True
 
 
-def test_what_is_consumed_goes(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """A segment goes when both kinds of subscription have all of it, by itself, and its topic is deleted afterwards."""
+def test_a_consumed_segment_is_pruned(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """A segment is pruned when both kinds of subscription have consumed it; its topic is deleted afterwards."""
     controller = control(f"{SPACE}/goes", pruning={"after": "0s", "delete_after": None})
     name = controller.name
     old = segment_topic(name, "0000-ffff-0")
@@ -95,7 +95,7 @@ def test_what_is_consumed_goes(control: Control, stack: Stack, admin: PulsarAdmi
     assert not [topic for topic in admin.topics.names("public/default") if "/goes.scalable." in topic]
 
 
-def test_what_retention_keeps_stays(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+def test_retained_segments_are_not_pruned(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """Messages that retention keeps stay, and so does a segment without subscriptions, unless pruning is forced."""
     admin.namespaces.create("public/kept")
     controller = control("persistent://public/kept/orders", segments=2, pruning=None)

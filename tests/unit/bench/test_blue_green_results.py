@@ -47,8 +47,8 @@ def test_counts_add_up_and_times_are_the_longest() -> None:
     assert (summary["ours"]["flips_with_faults"], summary["peer"]["flips_with_faults"]) == (0, 2)
 
 
-def test_the_summary_names_what_it_has_to() -> None:
-    """Both sides have the figures that the file is read for, also where the peer was left out."""
+def test_the_summary_has_all_figures() -> None:
+    """Both sides have the figures for which the file is read, also where the peer was left out."""
     named = {"lost", "order_violations", "duplicates", "dead_producers", "longest_gap_seconds"}
     summary = _results().summary()
     assert all(named <= summary[side.value].keys() for side in SIDES)

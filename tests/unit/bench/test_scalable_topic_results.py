@@ -21,8 +21,8 @@ def _results() -> TopicResults:
     return TopicResults({}, [ours, peer], 3)
 
 
-def test_the_summary_names_what_it_has_to() -> None:
-    """The file has the figures that it is read for, also where a side was left out."""
+def test_the_summary_has_all_figures() -> None:
+    """The file has the figures for which it is read, also where a side was left out."""
     summary = _results().summary()
     assert summary["topics"] == 3
     named = {"lost", "order_violations", "pruned_unread"}

@@ -49,7 +49,7 @@ def test_validity_is_read_as_openssl_reads_it() -> None:
 
 
 @pytest.mark.parametrize("der", [b"", b"\x30", b"\x30\x82", b"\x30\x03\x02\x01", b"no certificate at all"])
-def test_what_is_no_certificate(der: bytes) -> None:
+def test_invalid_certificates(der: bytes) -> None:
     """Bytes that are not a certificate are refused as such."""
     with pytest.raises(ValueError, match="no readable certificate"):
         validity(der)
@@ -254,8 +254,8 @@ def test_one_check_does_not_hide_others() -> None:
     ]
 
 
-def test_the_worst_decides() -> None:
-    """Wrong settings come before what does not answer, and warnings do not count."""
+def test_the_worst_finding_sets_the_exit_code() -> None:
+    """Wrong settings come before servers that do not answer, and warnings do not count."""
 
     def ended(code: ExitCode) -> Finding:
         return Finding(subject="", level=Level.FAILED, detail="", exit_code=code)

@@ -19,8 +19,8 @@ from process.logs import JsonLines, configure_logs
 from temporal.client import create_line
 
 
-def test_numbers_are_kept() -> None:
-    """Scripts rely on the numbers: they never change."""
+def test_numbers_never_change() -> None:
+    """Scripts rely on the numbers, so they never change."""
     numbers = {code.name: code.value for code in ExitCode}
     assert numbers == {
         "OK": 0,

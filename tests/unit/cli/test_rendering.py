@@ -136,7 +136,7 @@ def test_each_batch_has_a_line() -> None:
     assert headline(whole).endswith(headline(batch))
 
 
-def test_what_to_do_comes_first() -> None:
+def test_actions_come_first() -> None:
     """Below the headline are dangers, then what the operator is asked to do, then what is waited for, and why."""
     shown = lines(view(status=status(alarms=["ids may collide"])))
     assert shown[0] == "bookie-cluster/prod → b | RUNNING | SWITCH"
@@ -245,7 +245,7 @@ def test_steps_failures_and_deadlines() -> None:
         (CutoverPlan(hold=True, begun=True), None),
     ],
 )
-def test_what_holds_the_cutover(plan: CutoverPlan, expected: str | None) -> None:
+def test_status_says_why_the_cutover_is_held(plan: CutoverPlan, expected: str | None) -> None:
     """Status says what holds the cut-over and how to change that, until it has begun."""
     shown = [line for line in lines(view(status=status(cutover=plan))) if line.startswith("cut-over")]
     assert shown == ([f"cut-over   {expected}"] if expected else [])

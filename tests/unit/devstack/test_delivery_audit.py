@@ -43,8 +43,8 @@ def _audit(producer: ProducerRecord, *consumers: ConsumerRecord) -> DeliveryAudi
     return audit_delivery([producer], consumers, began=0.0, ended=float(_COUNT))
 
 
-def test_nothing_is_wrong_when_each_message_arrives_once() -> None:
-    """Traffic in which all is well has an audit without a fault."""
+def test_each_message_arrives_once() -> None:
+    """Traffic without losses has an audit without a fault."""
     audit = _audit(_sent(), _received(range(_COUNT)))
     assert audit.faults() == []
     assert audit.acknowledged == _COUNT
@@ -107,8 +107,8 @@ def test_a_producer_is_dead_after_an_error_that_was_the_last() -> None:
     assert dead == {"p": "AlreadyClosed"}
 
 
-def test_a_gap_lasts_up_to_the_end() -> None:
-    """A producer that is never heard of again had no acknowledgement until the sending ended."""
+def test_a_gap_lasts_until_the_end() -> None:
+    """A producer that never reappears had no acknowledgement until the sending ended."""
     assert _audit(_sent(5), _received(range(5))).longest_gap == pytest.approx(_COUNT - 4.1)
 
 

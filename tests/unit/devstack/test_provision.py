@@ -226,8 +226,8 @@ def test_a_missing_maven_is_named_with_its_cure(tmp_path: Path, monkeypatch: pyt
         ("?", False),
     ],
 )
-def test_only_a_fitting_go_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, good: bool) -> None:
-    """A Go of a release that cannot build the servers is passed over, as is a program that names no version."""
+def test_only_a_suitable_go_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, good: bool) -> None:
+    """A Go of a release that cannot build the servers is skipped, as is a program without a version."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert tools.find_go() is None
     program(tmp_path, "go", text)
@@ -259,7 +259,7 @@ def test_temporal_is_built_where_pypi_has_none(
     assert any("it is built" in line for line in lines)
 
 
-def test_a_failed_tool_shows_its_last_words(tmp_path: Path) -> None:
+def test_a_failed_tool_shows_its_last_output(tmp_path: Path) -> None:
     """The error of a failed command holds its exit code and the end of its output."""
     with pytest.raises(ProvisionFailed, match=r"(?s)ended with 3.*no such artifact"):
         tools.run_tool(["sh", "-c", "echo no such artifact; exit 3"], cwd=tmp_path, log=tmp_path / "log")

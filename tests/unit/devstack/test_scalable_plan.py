@@ -8,8 +8,8 @@ from pulsar_devstack.traffic.scalable_plan import RETURNS, STAYS, WAITS, ordered
 _COUNT = 8
 
 
-def test_every_kind_of_topic_comes_in_turn() -> None:
-    """Of four topics each is another pair of partitions and order, and the names of all clients differ."""
+def test_every_kind_of_topic_is_used() -> None:
+    """Each of four topics has another pair of partitions and order, and the names of all clients differ."""
     topics = scalable_topics("acme/orders", _COUNT, rate=10)
     assert len({(plan.partitions, plan.ordered) for plan in topics[:4]}) == 4
     assert [plan.segments for plan in topics[:2]] == [1, 3]

@@ -131,8 +131,8 @@ def routes(app: FastAPI) -> list[tuple[str, str]]:
     return served
 
 
-async def test_who_may_what(app: FastAPI, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is served without a token that is known, and clients get what consumers need."""
+async def test_rights_of_roles(app: FastAPI, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is served without a known token, and clients get what consumers need."""
     caplog.set_level(logging.DEBUG)
     for method, path in routes(app):
         url = re.sub(r"\{(segment|one|other)\}", "0", path)
@@ -157,8 +157,8 @@ async def test_who_may_what(app: FastAPI, client: httpx.AsyncClient, caplog: pyt
     assert "secret" not in caplog.text
 
 
-async def test_what_needs_no_token(client: httpx.AsyncClient, controllers: Played) -> None:
-    """Health and the page are for everybody; a gateway without Temporal lives, and is not ready."""
+async def test_routes_without_a_token(client: httpx.AsyncClient, controllers: Played) -> None:
+    """Health and the page need no token; a gateway without Temporal is alive, and is not ready."""
     for path in ("/healthz", "/readyz", "/docs", "/openapi.json"):
         assert (await client.get(path)).status_code == HTTPStatus.OK
 
@@ -215,7 +215,7 @@ async def test_how_refusals_are_reported(
         ("merge/0/1", "", 409),
     ],
 )
-async def test_why_segments_are_not_changed(
+async def test_refused_changes_of_segments(
     client: httpx.AsyncClient, controllers: Played, path: str, fault: str, status: int
 ) -> None:
     """A missing segment, a change that is not possible now, and one that never fits have different statuses."""
@@ -298,10 +298,10 @@ WRONG: list[tuple[tuple[str, str, dict[str, Any]], int]] = [
 
 
 @pytest.mark.parametrize(("asked", "status"), WRONG)
-async def test_what_is_wrong(
+async def test_invalid_values(
     client: httpx.AsyncClient, controllers: Played, asked: tuple[str, str, dict[str, Any]], status: int
 ) -> None:
-    """A wrong value is refused with a reason, and no controller hears of it."""
+    """An invalid value is refused with a reason, and no controller gets it."""
     method, path, options = asked
     answer = await client.request(method, f"{ORDERS}{path}", headers=bearer(ADMIN), **options)
     assert answer.status_code == status, answer.text

@@ -141,7 +141,7 @@ async def test_instances_of_one_name() -> None:
     assert workflow.sent.count(("bill", False, ("b",))) == 1
 
 
-async def test_refusals() -> None:
+async def test_refused_updates() -> None:
     """Every request of a refused update gets the reason, and the next updates are sent."""
     workflow = Workflow()
     registrar = Registrar(workflow)
@@ -169,8 +169,8 @@ async def test_an_answer_that_is_late() -> None:
     assert workflow.sessions == {ConsumerKey("bill", "a")}
 
 
-async def test_who_asked_and_went() -> None:
-    """A request that is cancelled stops nothing that it asked for."""
+async def test_a_cancelled_request() -> None:
+    """A cancelled request does not stop the update that it asked for."""
     workflow = Workflow(pause=0.1)
     registrar = Registrar(workflow)
     task = asyncio.create_task(registrar.join(TOPIC, ConsumerKey("bill", "a"), soon()))

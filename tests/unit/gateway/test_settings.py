@@ -19,7 +19,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> GatewaySettings:
     return GatewaySettings()  # pyright: ignore[reportCallIssue] - from the environment
 
 
-def test_what_new_topics_get(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_of_new_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster's addresses are read, and the queue is that of the workers."""
     monkeypatch.setenv("PULSAR_MIGRATE_TASK_QUEUE", "mine")
     given = settings(monkeypatch, PUBLIC_URL="https://gateway:8443/")
@@ -29,8 +29,8 @@ def test_what_new_topics_get(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A setting that is missing is named in one line."""
+def test_missing_settings(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A missing setting is named in one line."""
     for other, value in NEEDED.items():
         if other != name:
             monkeypatch.setenv(f"{PREFIX}{other}", value)
@@ -50,8 +50,8 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         ({"HOST": "0.0.0.0", "TLS_CERTIFICATE": "cert.pem", "TLS_KEY": "key.pem"}, "set tokens_file"),
     ],
 )
-def test_what_is_unsafe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], why: str) -> None:
-    """Others than this machine are served with tokens and TLS only, unless TLS ends before the gateway."""
+def test_unsafe_settings(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], why: str) -> None:
+    """A gateway serves other machines with tokens and TLS only, unless TLS ends before the gateway."""
     with pytest.raises(ValidationError, match=why):
         settings(monkeypatch, **values)
 
@@ -66,6 +66,6 @@ def test_what_is_unsafe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str],
         {"HOST": "0.0.0.0", "TOKENS_FILE": "tokens", "TLS_CERTIFICATE": "cert.pem", "TLS_KEY": "key.pem"},
     ],
 )
-def test_what_is_safe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None:
-    """This machine alone needs neither, and a proxy that ends TLS must be configured."""
+def test_safe_settings(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None:
+    """The local machine alone needs neither, and a proxy that ends TLS must be configured."""
     assert settings(monkeypatch, **values).host == values["HOST"]

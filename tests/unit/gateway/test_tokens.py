@@ -70,7 +70,7 @@ def test_a_file_that_changes(file: Path, caplog: pytest.LogCaptureFixture) -> No
         f"{'0' * 64} admin",
     ],
 )
-def test_what_is_no_file_of_tokens(tmp_path: Path, text: str) -> None:
+def test_invalid_files_of_tokens(tmp_path: Path, text: str) -> None:
     """A gateway does not start with a file that is wrong, or has no tokens."""
     path = tmp_path / "tokens"
     path.write_text(text)

@@ -97,8 +97,8 @@ def test_cancellation() -> None:
         (["of an older worker"], {}),
     ],
 )
-async def test_what_an_attempt_has_noted(details: list[object], noted: dict[str, str]) -> None:
-    """The last heartbeat of an attempt that was lost tells the next one what it must know."""
+async def test_notes_of_a_lost_attempt(details: list[object], noted: dict[str, str]) -> None:
+    """The last heartbeat of a lost attempt has what the next attempt must know."""
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, heartbeat_details=details)
 

@@ -136,7 +136,7 @@ def test_windows_are_written_as_people_write_them() -> None:
         '{"days": []}',
     ],
 )
-def test_what_would_be_misread_is_refused(wrong: str) -> None:
-    """Names of zones, offsets that no place has, times without an offset and windows that never open are errors."""
+def test_ambiguous_windows_are_refused(wrong: str) -> None:
+    """Names of zones, offsets that do not exist, times without an offset and windows that never open are errors."""
     with pytest.raises(ValidationError):
         ChangeWindows.model_validate_json(wrong)

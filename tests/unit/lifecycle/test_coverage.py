@@ -157,8 +157,8 @@ def test_function_workers_are_asked_about() -> None:
 @pytest.mark.parametrize(
     "path", ["/pulsar/functions/public", "/pulsar/packages/function", "/stream/servers/available/x"]
 )
-def test_what_writes_ledgers_past_pulsar_is_asked_about(path: str) -> None:
-    """Packages and the table service stay on the source of the metadata, where ids of ledgers would be given twice."""
+def test_writers_of_ledgers_other_than_brokers_need_a_decision(path: str) -> None:
+    """Packages and the table service stay on the source of the metadata, where ids of ledgers would be used twice."""
     assert len(blockers(census(store={path: None}))) == 1
 
 
@@ -242,7 +242,7 @@ def test_settings_that_cannot_be_read_are_refused() -> None:
         ),
     ],
 )
-def test_what_the_census_refuses_or_asks(settings: dict[str, str], feature: str) -> None:
+def test_blockers_and_questions_of_the_census(settings: dict[str, str], feature: str) -> None:
     """A setting that changes where data goes is refused, or asked about; only a question can be accepted."""
     features = census(settings=settings)
     (blocker,) = blockers(features, "blue-green")
@@ -271,8 +271,8 @@ def test_the_cure_of_the_extensible_load_manager_helps() -> None:
         {_TRACKER: "org.apache.pulsar.broker.delayed.InMemoryDelayedDeliveryTrackerFactory"},
     ],
 )
-def test_the_same_in_other_words_is_not_in_use(settings: dict[str, str]) -> None:
-    """A setting that says what holds anyway does not count as a feature."""
+def test_a_setting_that_equals_the_default_is_not_in_use(settings: dict[str, str]) -> None:
+    """A setting that has no effect does not count as a feature."""
     items = {ItemKind.SETTING.item(name) for name in settings}
     used = {use.feature for use in census(settings=settings).uses("blue-green")}
     assert used.isdisjoint(coverage().of_item[item].id for item in items)

@@ -51,7 +51,7 @@ def check(
         ("BK_REPLACED_BOOKIE", [], ["4.0.8", "4.2.4", "5.0.1"]),
     ],
 )
-def test_which_releases_have_a_defect(name: str, affected_versions: list[str], repaired_versions: list[str]) -> None:
+def test_releases_that_have_a_defect(name: str, affected_versions: list[str], repaired_versions: list[str]) -> None:
     """A release has a defect from the first affected release of its line up to the first repaired one."""
     assert all(affected(name, version) for version in affected_versions)
     assert not any(affected(name, version) for version in repaired_versions)

@@ -92,8 +92,8 @@ def test_golden_text() -> None:
     assert render(status(), BEGIN + timedelta(seconds=10)) == GOLDEN
 
 
-def test_what_is_absent_has_no_line() -> None:
-    """Waits, actions and notes that there are none of take no line; verbs always do."""
+def test_absent_fields_have_no_line() -> None:
+    """Missing waits, actions and notes take no line; verbs always do."""
     bare = status().model_copy(update={"progress": None, "waiting": None, "notes": [], "legal_verbs": []})
     text = render(bare, BEGIN + timedelta(seconds=10))
     assert "**Please**" not in text

@@ -43,8 +43,8 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_late_attempt_of_each_step_that_changes_something_has_a_round(package: str) -> None:
-    """A new step that changes something needs a round in which a frozen attempt of it comes back too late."""
+def test_each_changing_step_has_a_round_with_a_late_attempt(package: str) -> None:
+    """A new step that changes something needs a round in which a frozen attempt of it continues late."""
     prefix = f"{package}_"
     registered = activities(object.__new__(Runtime))
     names = [step.__temporal_activity_definition.name for step in registered]  # pyright: ignore[reportFunctionMemberAccess]

@@ -98,8 +98,8 @@ def fails(pids: Path, limit: float, require: Callable[[], object], error: type[E
     assert not [pid for pid in two(pids) if runs(pid)]
 
 
-def test_a_limit_ends_it(pids: Path) -> None:
-    """A command that takes too long is ended with what it began."""
+def test_a_limit_ends_the_command(pids: Path) -> None:
+    """A command that takes too long is ended together with its children."""
     fails(pids, 1.5, nothing, CommandFailed)
 
 
@@ -119,8 +119,8 @@ def test_a_lost_claim_ends_it(pids: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_worker_that_freezes_or_dies_takes_it_along(pids: Path, number: signal.Signals) -> None:
-    """Before Temporal begins another attempt, the command of a worker that is frozen or dead has ended."""
+def test_the_command_of_a_frozen_or_dead_worker_ends(pids: Path, number: signal.Signals) -> None:
+    """Before Temporal starts another attempt, the command of a worker that is frozen or dead has ended."""
     program = (
         "import sys; from activities.lifecycle.context import ActivityContext;"
         "from activities.bookie_cluster.broker_control import run_leashed;"
@@ -136,8 +136,8 @@ def test_a_worker_that_freezes_or_dies_takes_it_along(pids: Path, number: signal
             worker.kill()
 
 
-def test_an_old_order_is_not_begun(tmp_path: Path) -> None:
-    """A worker that froze between its look at the claim and the command thaws too late: nothing is run."""
+def test_a_late_command_is_not_run(tmp_path: Path) -> None:
+    """A worker that froze between its check of the claim and the command runs nothing when it continues."""
     leash, done = Path(command_leash.__file__), tmp_path / "done"
     issued = time.time() - command_leash.LEASH - 1
     late = subprocess.run([sys.executable, "-I", str(leash), repr(issued), "touch", str(done)], check=False, timeout=20)

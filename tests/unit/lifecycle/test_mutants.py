@@ -58,7 +58,7 @@ def test_every_migration_has_its_share() -> None:
         (swap("found", "()"), 4, "found", "()"),
     ],
 )
-def test_changes(change: Change, line: int, old: str, new: str) -> None:
+def test_kinds_of_changes(change: Change, line: int, old: str, new: str) -> None:
     """Each kind of change changes the marked line and nothing else."""
     usual = swap("found", "found")(SOURCE, 4)
     assert usual.count(old) == 1

@@ -19,7 +19,7 @@ from models.lifecycle.patterns import matches
         ("shop/a.b", "shop/a.b"),
     ],
 )
-def test_what_fits(pattern: str, name: str) -> None:
+def test_matches(pattern: str, name: str) -> None:
     """`*` matches any text, and each other character only itself."""
     assert matches(name, pattern)
 
@@ -35,6 +35,6 @@ def test_what_fits(pattern: str, name: str) -> None:
         ("shop/orders", "shop/orders\n"),
     ],
 )
-def test_what_does_not_fit(pattern: str, name: str) -> None:
+def test_mismatches(pattern: str, name: str) -> None:
     """Brackets, question marks and dots match only themselves."""
     assert not matches(name, pattern)

@@ -92,8 +92,8 @@ def test_the_oldest_release_is_the_smallest(versions: list[str]) -> None:
     assert all(oldest <= parse_release(version) for version in versions)
 
 
-def test_what_the_three_releases_do() -> None:
-    """The releases that are tested differ as their classes do; each behaviour is named once."""
+def test_behaviours_of_the_three_releases() -> None:
+    """The tested releases differ as their classes do; each behaviour is named once."""
     assert {behaviour.name: _had(lambda release, row=behaviour: release.has(row)) for behaviour in Behaviour} == {
         "SCALABLE_TOPICS": "--+",
         "KEY_ROUTING": "--+",

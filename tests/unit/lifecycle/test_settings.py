@@ -153,7 +153,7 @@ def test_a_named_set_has_all_that_the_common_one_has(monkeypatch: pytest.MonkeyP
         assert "12345" not in shown
 
 
-def test_a_name_that_is_not_there_is_not_taken_for_the_common_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_does_not_get_the_common_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown name is reported with the known ones; nothing of the common credentials is used for it."""
     with pytest.raises(UnknownCredentials, match="'green'; they have none with a name"):
         Settings(admin_token=SecretStr(SECRET)).credentials_of("green")

@@ -95,8 +95,8 @@ def test_a_feed_that_does_not_start_leaves_a_gap() -> None:
     assert watch.collect(1).paths == {b"/a", b"/b"}
 
 
-def test_a_late_comparison_cleans_nothing_that_changed_since() -> None:
-    """An attempt that froze after its comparison wakes up when the next one has collected the path again."""
+def test_a_late_comparison_keeps_newer_changes() -> None:
+    """An attempt that froze after its comparison continues after the next one has collected the path again."""
     watch = SourceWatch(FIRST)
     feed = restart(watch)
     feed.changed = {b"/a", b"/b"}
@@ -111,8 +111,8 @@ def test_a_late_comparison_cleans_nothing_that_changed_since() -> None:
     assert watch.collect(1).paths == frozenset()
 
 
-def test_a_gap_that_opens_during_a_look_is_seen() -> None:
-    """Nothing is handed over then, and the caller finds the gap."""
+def test_a_gap_that_opens_during_a_collection_is_seen() -> None:
+    """Nothing is returned then, and the caller gets the gap."""
     watch = SourceWatch(FIRST)
     feed = restart(watch)
     feed.changed = {b"/a"}
@@ -123,7 +123,7 @@ def test_a_gap_that_opens_during_a_look_is_seen() -> None:
 
 
 def test_a_late_attempt_does_not_replace_a_newer_watch() -> None:
-    """It would look whole, and would have lost what the newer one collected."""
+    """The older watch would seem complete, although it lacks what the newer one collected."""
     watches = Watches()
     watch = watches.renew(SECOND)
     feed = restart(watch)

@@ -38,8 +38,8 @@ def test_records_are_counted() -> None:
     assert tally.value == Tally(records=7)
 
 
-def test_what_may_pass_is_left_to_spark_until_the_last_try() -> None:
-    """Spark runs a task again whose store did not answer; the last try tells the error instead."""
+def test_retryable_errors_are_left_to_spark_until_the_last_try() -> None:
+    """Spark retries a task whose store did not answer; the last try reports the error instead."""
     error = StoreUnreachable("no answer")
     tally = new_tally()
     with pytest.raises(StoreUnreachable):

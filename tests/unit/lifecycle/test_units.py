@@ -68,7 +68,7 @@ class Figures(BaseModel):
         (86_400 * 90, "90 d"),
     ],
 )
-def test_times(seconds: float, text: str) -> None:
+def test_durations_are_readable(seconds: float, text: str) -> None:
     """Times are shown in the unit that people use for them."""
     assert TIME.format(seconds) == text
 
@@ -113,8 +113,8 @@ def test_a_model_is_described_by_its_annotations() -> None:
     ]
 
 
-def test_what_is_zero_can_be_left_out() -> None:
-    """While nothing was measured yet, zeros say nothing, also inside."""
+def test_zeros_can_be_left_out() -> None:
+    """Zeros can be left out while nothing was measured yet, also in inner models."""
     nothing = Figures(blocked_seconds=0, rounds=1, build=Inner(copied_ledgers=0, compared_entries=0))
     assert [str(field) for field in describe(nothing, zeros=False)] == ["rounds 1", "by kind: none", "whole: yes"]
 

@@ -41,8 +41,8 @@ def _given_out(assignments: Assignments) -> list[int]:
 
 
 @given(_MOVES, _NAMES)
-def test_each_segment_whose_turn_it_is_has_one_reader(moves: list[tuple[str, int]], names: set[str]) -> None:
-    """Nothing is read twice, nothing is left out whose parents are consumed, and nothing overtakes its parents."""
+def test_each_readable_segment_has_one_reader(moves: list[tuple[str, int]], names: set[str]) -> None:
+    """No segment is read twice, none whose parents are consumed is left out, and none is read before its parents."""
     layout, drained = _lived(moves)
     assigned = assign(layout, drained, names)
     assert {*assigned} == names
@@ -59,7 +59,7 @@ def test_each_segment_whose_turn_it_is_has_one_reader(moves: list[tuple[str, int
 
 
 @given(_MOVES, _NAMES)
-def test_what_is_consumed_moves_nothing_else(moves: list[tuple[str, int]], names: set[str]) -> None:
+def test_a_consumed_segment_moves_no_other(moves: list[tuple[str, int]], names: set[str]) -> None:
     """When a sealed segment is consumed, only its children are handed out; no consumer loses its segments."""
     layout, drained = _lived(moves)
     before = assign(layout, drained, names)

@@ -109,8 +109,8 @@ def test_a_burst_restarts_the_window() -> None:
     assert [at - START for at, _ in topic.changes] == [timedelta(minutes=10)]
 
 
-def test_what_would_split_again_is_not_merged() -> None:
-    """Two loads that together are at a split threshold stay apart, however near the thresholds are."""
+def test_segments_that_would_split_again_are_not_merged() -> None:
+    """Two loads that together reach a split threshold are not merged, however near the thresholds are."""
     policy = {"split_msg_rate_in_threshold": 100, "merge_msg_rate_in_threshold": 90, "merge_window_seconds": 0}
     topic = Topic(AutoScale.model_validate(policy), segments=2)
     assert topic.check({0: 60, 1: 40}).decision is None
@@ -171,7 +171,7 @@ def test_a_new_topic_has_no_cooldown() -> None:
     assert topic.check({0: 500}).decision is not None
 
 
-def test_a_window() -> None:
+def test_a_window_of_more_segments() -> None:
     """Segments are split before a peak without a pause, and are not merged before its end, in the zone's own time."""
     window = Window(cron="0 7 * * 1-5", time_zone="Europe/Berlin", duration=timedelta(hours=2), min_segments=8)
     for text, inside in (
@@ -222,8 +222,8 @@ def test_a_window() -> None:
         ({"splitThreshold": 3}, "Extra inputs are not permitted"),
     ],
 )
-def test_what_is_refused(given: dict[str, object], why: str) -> None:
-    """A policy that does not fit itself is refused."""
+def test_contradictory_policies_are_refused(given: dict[str, object], why: str) -> None:
+    """A policy whose values contradict each other is refused."""
     with pytest.raises(ValidationError, match=why):
         AutoScale.model_validate(given)
 

@@ -13,7 +13,7 @@ def changes(*ended: str, assigned: int = 0) -> AssignmentChanges:
     return AssignmentChanges(generation=1, epoch=0, subscriptions=(changed,))
 
 
-def test_who_ended_long_ago_is_forgotten() -> None:
+def test_sessions_that_ended_long_ago_are_forgotten() -> None:
     """A session is forgotten with the second compaction after its end, and not if its consumer has come back."""
     news, absent = (
         CompactionState().with_published(changes("gone", "back", assigned=MAX_UNCOMPACTED)),

@@ -67,8 +67,8 @@ def raise_flag(store: MemoryStore, phase: FlagPhase) -> None:
 
 
 @pytest.mark.parametrize("phase", [FlagPhase.PREPARATION, FlagPhase.COPYING])
-def test_nothing_is_written_while_services_must_not(phase: FlagPhase) -> None:
-    """Neither a new attempt begins, nor does one that leads write; both continue when the migration has failed."""
+def test_nothing_is_written_while_writes_are_blocked(phase: FlagPhase) -> None:
+    """No new attempt begins, and the leading one writes nothing; both continue when the migration has failed."""
     store = MemoryStore()
     leads = keeper(store)
     leads.take()
@@ -83,7 +83,7 @@ def test_nothing_is_written_while_services_must_not(phase: FlagPhase) -> None:
     assert keeper(store).take().epoch == 1
 
 
-def test_a_store_that_was_left_is_left_alone() -> None:
+def test_a_migrated_store_is_not_written() -> None:
     """After the commit no broker reads what is written there; the refusal says what to do."""
     store = MemoryStore()
     raise_flag(store, FlagPhase.COMPLETED)

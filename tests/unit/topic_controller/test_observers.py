@@ -134,8 +134,8 @@ def test_many_observers_look_less_often(count: int, pause: float, beat: float) -
     assert cadence.pause == POLL_INTERVAL_SECONDS
 
 
-def test_a_look_comes_when_a_grace_ends() -> None:
-    """The end of a grace does not wait for the next look, however many observers there are; nothing else hurries."""
+def test_the_end_of_a_grace_triggers_a_check() -> None:
+    """The end of a grace does not wait for the next check, however many observers there are."""
     cadence = Cadence()
     with ExitStack() as counted:
         for _ in range(1000):
@@ -179,8 +179,8 @@ def test_segments_that_are_consumed_between_two_observers() -> None:
     assert (asked(0), len(brokers.looks)) == ({"bill": (), "late": ()}, looks)
 
 
-def test_what_is_consumed_is_looked_at_again_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One segment after the other, however many there are; one that does not answer is none with something left."""
+def test_consumed_segments_are_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One segment after the other is checked; one that does not answer does not count as having messages."""
     layout, brokers = split_twice(), Brokers("bill/a")
     admin, consumed = brokers.admin(), {"bill": {0, 1}, "audit": {0}}
     recheck = DrainRecheck(admin, TOPIC, layout)
@@ -229,7 +229,7 @@ async def test_two_hundred_observers_share_some_threads() -> None:
     assert cadence.pause == POLL_INTERVAL_SECONDS
 
 
-async def test_a_cancellation_waits_for_no_look() -> None:
+async def test_a_cancellation_does_not_wait_for_a_check() -> None:
     """A cancelled observer ends at once, also during a check whose broker does not answer."""
     release, entered = threading.Event(), threading.Event()
 

@@ -41,13 +41,13 @@ SUBSCRIBED = SegmentContents(entries=5, unacknowledged={"bill": 0}, retention_mi
         (SUBSCRIBED._replace(entries=0, unacknowledged={}, retention_minutes=-1), None),
     ],
 )
-def test_what_stays(contents: SegmentContents | None, why: str | None) -> None:
+def test_segments_that_must_stay(contents: SegmentContents | None, why: str | None) -> None:
     """A segment stays while a subscription has messages left in it, or retention keeps it."""
     stays = keep_reason(0, contents, AT_ONCE, 10 * MINUTE)
     assert (stays.why if stays else None) == why
 
 
-def test_when_it_is_looked_at_again() -> None:
+def test_the_time_of_the_next_check() -> None:
     """A reason that time ends says when; other reasons do not, and no force removes unconsumed messages."""
     fresh = keep_reason(1000, None, Pruning(after=timedelta(minutes=5)), 1000)
     assert fresh is not None
@@ -80,8 +80,8 @@ def test_parents_go_before_their_children() -> None:
     assert ControlledLayout.parse(pruned.encode()) == pruned
 
 
-def test_what_cannot_be_pruned() -> None:
-    """Neither what takes messages, nor anything while a change is under way."""
+def test_segments_that_cannot_be_pruned() -> None:
+    """An active segment cannot be pruned, and none while a change is under way."""
     record = split(ControlledLayout.created(1, {}, 1000), 0)
     with pytest.raises(LayoutError, match="segment 1 is active"):
         record.without_segments([1], 3000)
@@ -89,8 +89,8 @@ def test_what_cannot_be_pruned() -> None:
         record.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=1)).without_segments([0], 3000)
 
 
-def test_what_is_looked_at() -> None:
-    """Sealed segments without parents, and topics of those that went; nothing costs nothing."""
+def test_candidates_for_pruning() -> None:
+    """Candidates are sealed segments without parents, and topics of removed segments."""
     new = ControlledLayout.created(1, {}, 1000)
     assert PruneWatch.of(new, Pruning()) is None
     record = split(split(new, 0), 1)
@@ -107,8 +107,8 @@ def test_what_is_looked_at() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 200)), max_size=25))
-def test_any_history_can_be_pruned(steps: list[tuple[bool, int]]) -> None:
-    """However a topic was split and pruned, its layout stays whole, and no range of hashes is lost."""
+def test_every_history_of_changes_can_be_pruned(steps: list[tuple[bool, int]]) -> None:
+    """After any splits and prunings the layout is complete, and no range of hashes is lost."""
     record = ControlledLayout.created(2, {}, 1000)
     for prune, choice in steps:
         roots = [segment for segment in record.segments.values() if segment.sealed and segment.root]

@@ -115,8 +115,8 @@ def test_a_superseded_attempt_notes_nothing(kind: type[MemoryStore]) -> None:
     assert noted(store) == {"a": [1]}
 
 
-def test_a_subscription_that_went_stays_away() -> None:
-    """Sessions of a subscription that was deleted in the meantime bring no part of it back."""
+def test_a_deleted_subscription_stays_deleted() -> None:
+    """Sessions of a deleted subscription do not create any part of it again."""
     store = MemoryStore()
     ours = records(store)
     ours.note_sessions("bill", {"a": (0,)}, (), map_sequential)

@@ -36,7 +36,7 @@ async def doubled_worker(client: Client, cluster: str, script: Script) -> AsyncG
         yield
 
 
-async def test_words_of_a_switch(shell: Shell) -> None:
+async def test_commands_of_a_switch(shell: Shell) -> None:
     """A switch is started, paced, inspected, confirmed and cleaned up from the command line."""
     hang = Hang()
     free = CENSUS.model_copy(update={"targets": TARGETS.model_copy(update={"kept": 0, "reasons": ()})})

@@ -291,7 +291,7 @@ async def test_dry_run_with_blockers(shell: Shell) -> None:
         assert (answer.code, "[SOURCE] it is gone" in answer.out) == (3, True)
 
 
-async def test_a_retried_step_is_seen(shell: Shell) -> None:
+async def test_status_shows_a_retried_step(shell: Shell) -> None:
     """Status shows the attempt and the last failure of a step that is tried again and again."""
     async with small_worker(shell.client):
         workflow_id = await shell.attend("flaky")

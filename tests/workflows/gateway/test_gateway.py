@@ -137,7 +137,7 @@ async def gateway(stage: Harness) -> AsyncIterator[Open]:
         await client.asks.aclose()
 
 
-async def test_a_life(gateway: Open) -> None:
+async def test_the_lifecycle_of_a_topic(gateway: Open) -> None:
     """A topic is created, listed, changed and deleted, and each answer is that of brokers."""
     ask = gateway(public_url="https://gateway:8443")
     created = await ask("PUT", "?numInitialSegments=2", json={"owner": "a"})
@@ -257,7 +257,7 @@ async def test_changes_of_one_topic_wait_for_each_other(gateway: Open) -> None:
     assert len((await ask.status()).subscriptions) == 30
 
 
-async def test_others_fill_the_workflow(gateway: Open) -> None:
+async def test_a_workflow_with_the_most_updates(gateway: Open) -> None:
     """While others have ten updates in flight, a request waits for a slot, and fails if none is free in time."""
     hang = Hang()
     ask = gateway(Script(subscribe=[hang, None]))
@@ -276,8 +276,8 @@ async def test_others_fill_the_workflow(gateway: Open) -> None:
     await asyncio.gather(*others)
 
 
-async def test_what_takes_too_long(gateway: Open) -> None:
-    """A change that is not done in time is said to continue, and comes to its end."""
+async def test_a_change_that_takes_too_long(gateway: Open) -> None:
+    """A change that is not done in time is reported as continuing, and is completed."""
     hang = Hang()
     ask = gateway(Script(seal=[hang, None]))
     await ask.create()

@@ -136,12 +136,12 @@ async def test_signals_tell_changed_reasons_only(stage: Harness) -> None:
         assert await asyncio.wait_for(handle.result(), TIMEOUT) == "done"
         reports = await handle.query(OneActivity.reports)
     reasons = [report.waiting and (report.waiting.kind, report.waiting.action) for report in reports]
-    assert reasons == [(WaitKind.BOOKIES, "help them"), (WaitKind.STORE, "help them"), None]
+    assert reasons == [(WaitKind.BOOKIES, "decide"), (WaitKind.STORE, "decide"), None]
     assert all(report.progress for report in reports)
 
 
-async def test_the_next_attempt_is_waited_for(stage: Harness) -> None:
-    """A failed attempt leaves its cause as what is waited for, and the attempt that succeeds takes it back."""
+async def test_the_cause_of_a_retry_is_shown(stage: Harness) -> None:
+    """A failed attempt leaves its cause as the reason to wait, and the attempt that succeeds removes it."""
 
     def work(context: ActivityContext) -> str:
         del context

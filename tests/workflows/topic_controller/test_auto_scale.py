@@ -43,7 +43,7 @@ async def test_off_by_default(stage: Harness) -> None:
     assert ((await status_of(run)).auto_scale, _looks(script)) == ("off", [])
 
 
-async def test_what_is_due_is_done(stage: Harness) -> None:
+async def test_due_changes_are_made(stage: Harness) -> None:
     """Due splits and merges are done and reported, and begin the cooldowns of the segments that are checked next."""
     script = Script(await_scale=[HOT, COLD, None])
     run = await stage.start(script, pruning=None, auto_scale={"maxSegments": 4})
@@ -139,8 +139,8 @@ async def test_a_change_by_hand_comes_first(stage: Harness) -> None:
         ({"minSegments": 9, "maxSegments": 8}, "minSegments 9 is more than maxSegments 8"),
     ],
 )
-async def test_what_does_not_fit_is_refused(stage: Harness, policy: dict[str, object], why: str) -> None:
-    """A policy that does not fit changes nothing."""
+async def test_an_invalid_policy_is_refused(stage: Harness, policy: dict[str, object], why: str) -> None:
+    """An invalid policy changes nothing."""
     run = await stage.start(Script())
     refusal = await run.refusal("set_auto_scale", {"policy": policy})
     assert why in refusal.message
@@ -162,8 +162,8 @@ async def test_another_policy_ends_the_pause_after_failures(stage: Harness) -> N
     await until(run, lambda _: len(_looks(script)) == 4)
 
 
-async def test_a_look_that_finds_nothing_leaves_no_trace(stage: Harness) -> None:
-    """A topic that scales by itself is looked at for days, and its history does not grow."""
+async def test_idle_checks_do_not_grow_the_history(stage: Harness) -> None:
+    """A topic with auto scale is checked for days, and its history does not grow."""
     script = Script()
     run = await stage.start(script, auto_scale={})
     await until(run, lambda _: bool(_looks(script)))

@@ -35,7 +35,7 @@ def _broken(kind: FailureKind = FailureKind.CONFLICT) -> ApplicationError:
     return ApplicationError("broken", type=kind, non_retryable=True)
 
 
-async def test_a_life(stage: Harness) -> None:
+async def test_the_lifecycle_of_a_topic(stage: Harness) -> None:
     """Updates answer with what they made, the layout is the store's, and the deletion ends the workflow."""
     script = Script()
     run = await stage.start(script)
@@ -56,8 +56,8 @@ async def test_a_life(stage: Harness) -> None:
     assert run.script.steps == ["open", *CHANGE, *CHANGE, "subscribe", "unsubscribe", "delete"]
 
 
-async def test_what_is_known_of_brokers_is_noted(stage: Harness) -> None:
-    """The status names what the opening found of the brokers' releases."""
+async def test_findings_about_brokers_are_noted(stage: Harness) -> None:
+    """The status names what the opening found about the brokers' releases."""
     script = Script()
     script.warnings = ("known defect TERMINATE_REOPENS",)
     run = await stage.start(script)
@@ -96,8 +96,8 @@ async def test_a_change_that_cannot_begin_changes_nothing(stage: Harness) -> Non
     assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0))).epoch == 1
 
 
-async def test_what_brokers_refuse_is_given_up(stage: Harness) -> None:
-    """Also where another run began it: it holds up nothing else, and is not done later."""
+async def test_a_change_that_brokers_refuse_is_given_up(stage: Harness) -> None:
+    """A refused change, also of an earlier run, blocks no other change, and is not made later."""
     script = Script()
     script.record = script.record.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=0))
     script.limit = "no more topics"
@@ -202,7 +202,7 @@ async def test_an_old_layout_that_was_restored(stage: Harness) -> None:
     assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=1))).epoch == 2
 
 
-async def test_what_an_earlier_run_began_is_done(stage: Harness) -> None:
+async def test_a_change_of_an_earlier_run_is_completed(stage: Harness) -> None:
     """A run that finds a change under way continues with it before it takes another."""
     pending = Mutation(change=Change.SPLIT, segments=(1,), epoch=0)
     script = Script()
@@ -222,7 +222,7 @@ async def test_a_deletion_that_an_earlier_run_began_is_done(stage: Harness) -> N
     assert script.steps == ["open", "delete"]
 
 
-async def test_who_does_not_lead_any_more_ends(stage: Harness) -> None:
+async def test_a_superseded_run_ends(stage: Harness) -> None:
     """A run that another one has superseded fails its update and ends; it tries nothing again."""
     run = await stage.start(Script(seal=_broken(FailureKind.NOT_LEADER)))
     refusal = await run.refusal("split", SplitRequest(segment=0))

@@ -24,8 +24,8 @@ class _Silent(Hang):
         await self._released.wait()
 
 
-async def test_observers_wait_for_no_place_of_other_steps(start: Start) -> None:
-    """They run on a queue of their own."""
+async def test_observers_need_no_slots_of_other_steps(start: Start) -> None:
+    """Observers run on a queue of their own."""
     watching = Hang()
     script = Script(observe=watching)
     run = await start(script)
@@ -35,7 +35,7 @@ async def test_observers_wait_for_no_place_of_other_steps(start: Start) -> None:
     assert (queues["observe"], queues["publish_assignments"]) == ("pulsar-migrate-observers", "pulsar-migrate")
 
 
-async def test_who_is_not_noted_is_not_observed_yet(start: Start) -> None:
+async def test_sessions_are_observed_once_they_are_stored(start: Start) -> None:
     """An observer reads sessions from the metadata store, and begins when they are there."""
     telling, watching = Hang(), Hang()
     script = Script(publish_assignments=[telling, None], observe=watching)

@@ -15,8 +15,8 @@ from tests.workflows.topic_controller.activities import Script, layout_of, statu
 CHANGE = ["prepare", "seal", "commit"]
 
 
-async def test_a_look_that_finds_nothing_leaves_no_trace(stage: Harness) -> None:
-    """A topic is looked at for days, and its history does not grow."""
+async def test_idle_checks_do_not_grow_the_history(stage: Harness) -> None:
+    """A topic is checked for days, and its history does not grow."""
     script = Script()
     run = await stage.start(script)
     await run.update("split", SplitRequest(segment=0))
@@ -30,8 +30,8 @@ async def test_a_look_that_finds_nothing_leaves_no_trace(stage: Harness) -> None
     await run.handle.result()
 
 
-async def test_what_may_go_goes(stage: Harness) -> None:
-    """When a look says that something may go, the layout is without it, and so is the next one."""
+async def test_removable_segments_are_pruned(stage: Harness) -> None:
+    """When a check finds removable segments, they are removed from the layout, as they are by the next check."""
     script = Script()
     run = await stage.start(script)
     script.say("await_prune", [True, None])
@@ -46,8 +46,8 @@ async def test_what_may_go_goes(stage: Harness) -> None:
     assert await layout_of(run) == script.record.plain
 
 
-async def test_at_once(stage: Harness) -> None:
-    """An operator can have it done, and hears what went; that it is off does not matter then."""
+async def test_pruning_on_request(stage: Harness) -> None:
+    """An operator can request a pruning, also while it is off, and gets the removed segments."""
     script = Script()
     run = await stage.start(script, pruning=None)
     await run.update("split", SplitRequest(segment=0))

@@ -72,8 +72,8 @@ async def test_consumers_share_segments(start: Start) -> None:
     await _until_assigned(run, {"c": (0,), "d": (1,)})
 
 
-async def test_a_late_leave_is_not_for_the_successor(start: Start) -> None:
-    """The leave of an old process does not end the session of the one that has its name; that one's own does."""
+async def test_a_late_leave_does_not_end_the_successors_session(start: Start) -> None:
+    """The leave of an old process does not end the session of the process that has its name now."""
     script = Script()
     run = await start(script)
     for instance in ("old", "new"):
@@ -132,7 +132,7 @@ async def test_a_consumer_that_returns_disturbs_no_other(start: Start) -> None:
     assert len(script.published) == 1
 
 
-async def test_who_stays_away_loses_its_session(start: Start) -> None:
+async def test_a_missing_consumer_is_evicted(start: Start) -> None:
     """A consumer that was missed for the whole grace is evicted, and others read its segments."""
     gone = {BILL: ("a",)}
     late = Hang(answer=Observation(gone=gone, expired=gone))
@@ -178,8 +178,8 @@ async def test_children_are_read_when_their_parents_are_consumed(start: Start) -
     await _until_assigned(run, {"a": (2, 1), "b": (3,)})
 
 
-async def test_a_consumed_segment_of_which_something_is_left_again(start: Start) -> None:
-    """Its reader gets it back, and those that it became wait until nothing is left of it again."""
+async def test_a_consumed_segment_that_has_messages_again(start: Start) -> None:
+    """Its reader gets it back, and its children wait until it is consumed again."""
     drained = Hang(answer=Observation(drained={BILL: (0,)}))
     unconsumed_again = Hang(answer=Observation(drained={BILL: (0,)}, unconsumed_again={BILL: (0,)}))
     drained_again = Hang(answer=Observation(drained={BILL: (0,)}))
@@ -217,7 +217,7 @@ async def test_brokers_are_asked_before_the_first_consumer_reads(start: Start) -
     assert await register(run, "b") == {"b": (0, 1)}
 
 
-async def test_who_comes_while_brokers_are_asked(start: Start) -> None:
+async def test_a_consumer_that_registers_during_the_check(start: Start) -> None:
     """Its subscription is checked as well before it gets an assignment."""
     asking, other = Hang(), "other"
     script = Script(find_drained=[asking, None])
@@ -266,8 +266,8 @@ async def test_consumers_of_missing_subscriptions_are_refused(start: Start) -> N
         assert why in refusal.message
 
 
-async def test_a_subscription_that_goes_takes_its_sessions(start: Start) -> None:
-    """Consumers of a deleted subscription have none, and those of a deleted topic neither."""
+async def test_deleted_subscriptions_have_no_sessions(start: Start) -> None:
+    """Consumers of a deleted subscription have no sessions, and those of a deleted topic neither."""
     run = await start(Script())
     await register(run, "a", "b")
     await run.update("delete_subscription", Unsubscription(name=BILL))
@@ -309,7 +309,7 @@ async def test_a_run_that_does_not_lead_any_more_publishes_nothing(start: Start,
     await asyncio.wait([joining])
 
 
-async def test_a_run_ends_whose_last_word_is_under_way(start: Start) -> None:
+async def test_a_run_ends_while_it_publishes(start: Start) -> None:
     """A cancellation that a step only answers to, while assignments are published, ends the run all the same."""
     telling = Hang(deaf=True)
     run = await start(Script(publish_assignments=[None, telling]))
