@@ -80,7 +80,7 @@ def answer(form: Form, lines: list[str], value: BaseModel | dict[str, Any] | lis
 
 
 def hint(line: str) -> None:
-    """Print on standard error, next to the answer; used for the `temporal` line that a command stands for."""
+    """Print on standard error, next to the answer; used for the equivalent `temporal` command."""
     print(line, file=sys.stderr, flush=True)
 
 

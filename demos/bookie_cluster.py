@@ -109,7 +109,7 @@ def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
     seen = report.certificate
     stage.check(
         f"certificate: {seen['compared_entries_in_build']:,} entries compared next to the traffic, "
-        f"{seen['compared_entries_in_tail']:,} in the pause; {seen['ledgers_compared']:,} ledgers stood on both sides, "
+        f"{seen['compared_entries_in_tail']:,} in the pause; {seen['ledgers_compared']:,} ledgers were on both sides, "
         f"{seen['references_missing']} of {seen['references_found']:,} references lack their ledger",
         seen["references_missing"] == 0,
     )

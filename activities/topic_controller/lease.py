@@ -1,7 +1,7 @@
 """The right to lead a topic, which rests while the cluster's metadata are being moved to another store.
 
 Our records are copied as all others are. While services are kept from writing (PIP-454, "Migration State"), what we
-wrote to the store of before would be lost with it; nothing but the flag keeps us from it.
+wrote to the previous store would be lost with it; only the flag prevents that.
 """
 
 from __future__ import annotations
