@@ -1,4 +1,4 @@
-"""What tests of the migration to scalable topics share: one broker."""
+"""Fixtures of the tests of the migration to scalable topics: one broker."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def release_cluster(request: pytest.FixtureRequest) -> Generator[None]:
     # The end of a fixture may not ask for another one.
     of_cluster: CasStore | None = request.getfixturevalue("store") if "store" in request.fixturenames else None
     yield
-    if of_cluster and (left := of_cluster.get(CLAIM)):
-        of_cluster.delete(CLAIM, left.version)
+    if of_cluster and (claim := of_cluster.get(CLAIM)):
+        of_cluster.delete(CLAIM, claim.version)
 
 
 @pytest.fixture

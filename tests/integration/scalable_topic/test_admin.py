@@ -50,7 +50,7 @@ def _stored(stack: Stack, topic: TopicName) -> bytes:
 def test_a_topic_with_segments(stack: Stack, admin: PulsarAdmin) -> None:
     """Created, split, merged and rebucketed by the broker, the layout is what we expect, byte for byte in its store."""
     topic, scalable = TopicName.parse(f"{SPACE}/native"), admin.scalable_topics
-    scalable.create(topic, 3, {"owner": "somebody"})
+    scalable.create(topic, 3, {"owner": "sales"})
     with pytest.raises(AdminConflict):
         scalable.create(topic, 3)
     assert f"topic://{SPACE}/native" in scalable.names(SPACE)
@@ -58,7 +58,7 @@ def test_a_topic_with_segments(stack: Stack, admin: PulsarAdmin) -> None:
     made = expected.segments[0].created_at_ms
     assert (
         expected.encode()
-        == SegmentLayout.initial(3, made, _BUDGET).model_copy(update={"properties": {"owner": "somebody"}}).encode()
+        == SegmentLayout.initial(3, made, _BUDGET).model_copy(update={"properties": {"owner": "sales"}}).encode()
     )
     scalable.split(topic, 1)
     split = scalable.layout(topic)
@@ -100,14 +100,16 @@ def test_migrated_topics(stack: Stack, admin: PulsarAdmin, partitions: int) -> N
         admin.topics.create(topic)
     parts = [topic.of_partition(number) for number in range(partitions)] or [topic]
     admin.subscriptions.create(topic, "all")
-    send_to(stack.broker_url, [str(part) for part in parts])
+    send_to(stack.broker_url, [str(partition) for partition in parts])
     with pytest.raises(AdminNotFound):
         scalable.layout(topic)
     make_scalable(stack, admin, topic)
     with pytest.raises(AdminConflict):
         scalable.migrate(topic)
     layout = scalable.layout(topic)
-    assert layout == SegmentLayout.migrated([str(part) for part in parts], layout.segments[0].created_at_ms, _BUDGET)
+    assert layout == SegmentLayout.migrated(
+        [str(partition) for partition in parts], layout.segments[0].created_at_ms, _BUDGET
+    )
     assert layout_faults(layout) == []
     assert _stored(stack, topic) == layout.encode()
     newest = layout.active[0].descriptor
@@ -115,7 +117,7 @@ def test_migrated_topics(stack: Stack, admin: PulsarAdmin, partitions: int) -> N
         scalable.backlog(topic, newest, "all")
     scalable.register(topic, "all", SubscriptionKind.QUEUE)
     scalable.register(topic, "all", SubscriptionKind.QUEUE)
-    assert [scalable.backlog(topic, one.descriptor, "all") for one in layout.active] == [0] * len(parts)
+    assert [scalable.backlog(topic, segment.descriptor, "all") for segment in layout.active] == [0] * len(parts)
     assert admin.topics.stats(parts[0]).subscriptions["all"].msg_backlog == 1
     scalable.create_segment(topic, newest, ["all"])
 

@@ -1,4 +1,4 @@
-"""What may happen to topics between their flip and the end of their migration, step by step on a real broker."""
+"""Events between the flip of topics and the end of their migration, step by step on a real broker."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Topics:
         """Return one whose ordered subscription has nothing left."""
         return make_topic(self.stack, self.admin, namespace)
 
-    def standing(self, name: TopicName) -> TopicsSnapshot:
-        """Return how everything stands."""
+    def snapshot(self, name: TopicName) -> TopicsSnapshot:
+        """Return a snapshot of topics, policies and records."""
         return read_snapshot(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
 
     def is_whole(self, name: TopicName) -> bool:
@@ -59,7 +59,7 @@ class Topics:
         return topic_faults(self.admin, self.store, name, partitions=0, subscriptions=(QUEUE, STREAM)) == []
 
     def steps(self, name: TopicName, **fields: object) -> TopicSteps:
-        """Of a run that takes over from the others, which have ended."""
+        """Return the steps of a run that takes over from the others, which have ended."""
         return TopicSteps(self.stack, name, run_id=f"run of {name}", **fields)
 
     def flipped(self, name: TopicName, **fields: object) -> TopicSteps:
@@ -69,7 +69,7 @@ class Topics:
         assert steps.run(flip.flip).flipped
         return steps
 
-    def leave_amid_its_flip(self, name: TopicName) -> None:
+    def leave_during_its_flip(self, name: TopicName) -> None:
         """Lose a run when brokers have made the topic scalable, and nothing else was done."""
         lost = self.steps(name)
         lost.run(hold_release.guard)
@@ -88,7 +88,7 @@ def topics(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Topics:
 
 @pytest.fixture
 def proxy(stack: Stack) -> Generator[FaultyBrokerProxy]:
-    """Stands between the steps and the broker."""
+    """Yield a proxy between the steps and the broker."""
     with FaultyBrokerProxy(stack.admin_urls[0]) as proxy:
         yield proxy
 
@@ -112,29 +112,29 @@ def test_what_no_broker_can_load_is_not_consumed(topics: Topics, proxy: FaultyBr
 
 
 def test_a_regular_topic_that_is_deleted_before_it_is_consumed(topics: Topics) -> None:
-    """VERIFY tells of it, and nothing is left of the migration."""
+    """VERIFY reports it, and nothing is left of the migration."""
     name = topics.make("after/deleted")
-    before = topics.standing(name)
+    before = topics.snapshot(name)
     steps = topics.flipped(name)
     topics.admin.topics.delete(name, force=True)
     assert steps.run(lambda task: draining.drain(task, datetime.now(UTC))).backlogs == {}
     faults = steps.run(draining.verify).faults
     assert any("the regular topic is gone, with what was not consumed" in fault for fault in faults), faults
     assert steps.run(hold_release.complete).notes == ()
-    after = topics.standing(name)
+    after = topics.snapshot(name)
     assert (after.policies, after.reported, after.notes) == (before.policies, before.reported, {})
     assert after.topics[str(name)].record is RecordState.GOOD
 
 
-def test_a_regular_topic_that_is_deleted_behind_a_lost_run(topics: Topics) -> None:
+def test_regular_topic_deleted_after_a_lost_run(topics: Topics) -> None:
     """Nothing can complete it, so the next migration says what to do, and forgets it."""
     name, other = topics.make("after/lost"), topics.make("after/lost-other")
-    before = topics.standing(name)
-    topics.leave_amid_its_flip(name)
+    before = topics.snapshot(name)
+    topics.leave_during_its_flip(name)
     topics.admin.topics.delete(name, force=True)
-    (told,) = topics.steps(other).run(hold_release.recover).notes
-    assert f"{name} was left during its flip, and its regular topic is gone now: run the audit with fix" in told
-    after = topics.standing(name)
+    (note,) = topics.steps(other).run(hold_release.recover).notes
+    assert f"{name} was left during its flip, and its regular topic is gone now: run the audit with fix" in note
+    after = topics.snapshot(name)
     assert (after.policies, after.reported, after.notes) == (before.policies, before.reported, {})
 
 
@@ -144,42 +144,42 @@ def test_a_topic_that_cannot_be_completed_blocks_no_other(
     """Others become scalable; its namespace stays held, and the next start completes it."""
     monkeypatch.setattr(cluster, "PAUSE", 0.1)
     name, other = topics.make("after/stuck"), topics.make("after/stuck-other")
-    before = topics.standing(name)
-    topics.leave_amid_its_flip(name)
-    held = topics.standing(name)
+    before = topics.snapshot(name)
+    topics.leave_during_its_flip(name)
+    held = topics.snapshot(name)
     for _ in range(_ENOUGH):
         proxy.once("PUT", f"/{name.local_path}/subscriptions/{QUEUE}", failed)
-    behind = topics.steps(other, admin_urls=[proxy.url])
-    (told,) = behind.run(hold_release.guard).notes
-    assert f"{name} was left during its flip by an earlier run, and cannot be completed: " in told
-    assert behind.run(flip.flip).flipped
-    behind.run(hold_release.complete)
+    next_steps = topics.steps(other, admin_urls=[proxy.url])
+    (note,) = next_steps.run(hold_release.guard).notes
+    assert f"{name} was left during its flip by an earlier run, and cannot be completed: " in note
+    assert next_steps.run(flip.flip).flipped
+    next_steps.run(hold_release.complete)
     assert topics.is_whole(other)
-    assert topics.standing(name).policies == held.policies != before.policies
+    assert topics.snapshot(name).policies == held.policies != before.policies
     last = topics.steps(topics.make("after/stuck-last"))
     assert last.run(hold_release.guard).notes == (
         f"{name} was left during its flip by an earlier run, and is complete now",
     )
     assert topics.is_whole(name)
-    assert (topics.standing(name).policies, topics.standing(name).reported) == (before.policies, before.reported)
+    assert (topics.snapshot(name).policies, topics.snapshot(name).reported) == (before.policies, before.reported)
     assert last.run(hold_release.undo).why == ""
 
 
 def test_a_lost_run_keeps_the_segments_of_its_topics(topics: Topics) -> None:
     """The policy that the topic was to get is set before the namespace's counts again, which lets brokers merge."""
     name, other = topics.make("after/policy"), topics.make("after/policy-other")
-    before = topics.standing(name)
+    before = topics.snapshot(name)
     topics.flipped(name, auto_scale={"enabled": False})
     assert topics.steps(other).run(hold_release.recover).notes == ()
     policy = topics.admin.scalable_topics.auto_scale_policy(name)
     assert policy is not None
     assert policy.enabled is False
-    after = topics.standing(name)
+    after = topics.snapshot(name)
     assert (after.policies, after.reported, after.notes) == (before.policies, before.reported, {})
 
 
 def test_nothing_is_taken_from_the_notes_of_a_former_topic(topics: Topics) -> None:
-    """Somebody has deleted a scalable topic, and made a regular one of its name with the same subscriptions."""
+    """A scalable topic was deleted, and a regular one of its name has the same subscriptions."""
     name, other = topics.make("after/remade"), topics.make("after/remade-other")
     former = topics.steps(other)
     former.run(hold_release.guard)
@@ -189,7 +189,7 @@ def test_nothing_is_taken_from_the_notes_of_a_former_topic(topics: Topics) -> No
         guard.note(stage=Stage.FLIPPED, registered=(QUEUE, STREAM))
     steps = topics.steps(name)
     steps.run(hold_release.recover)
-    assert topics.standing(name).notes == {}
+    assert topics.snapshot(name).notes == {}
     steps.run(hold_release.guard)
     with steps.task() as task, task.cluster.store() as store:
         task.topic_guard(store, name).note(stage=Stage.FLIPPED, registered=(QUEUE, STREAM))
@@ -208,13 +208,13 @@ def test_a_record_that_was_emptied_keeps_the_regular_topic(topics: Topics) -> No
     record = topics.store.get(name.scalable_path)
     assert record
     topics.store.set(name.scalable_path, b"", record.version)
-    found = steps.run(cleanup.clean_up)
-    assert (found.deleted, found.remaining_count) == (0, 1)
-    assert found.remaining[0].reason == "its record in the metadata store is empty, and no broker can read it"
+    cleaned = steps.run(cleanup.clean_up)
+    assert (cleaned.deleted, cleaned.remaining_count) == (0, 1)
+    assert cleaned.remaining[0].reason == "its record in the metadata store is empty, and no broker can read it"
     emptied = topics.store.get(name.scalable_path)
     assert emptied
     topics.store.set(name.scalable_path, record.value, emptied.version)
-    after = topics.standing(name)
+    after = topics.snapshot(name)
     assert after.topics[str(name)].regular
     assert after.notes == {}
 
@@ -238,7 +238,7 @@ def test_a_subscription_that_is_deleted_and_used_again_has_its_record(topics: To
 
 
 def _all_flipped(topics: Topics, proxy: FaultyBrokerProxy, namespace: str) -> tuple[TopicSteps, list[TopicName]]:
-    """One run that has made four topics scalable, as that of a namespace does; the second one's messages are needed."""
+    """Return a run that has made four topics scalable, as for a namespace; the second one's messages are needed."""
     names = [topics.make(namespace)]
     for other in ("b", "c", "d"):
         names.append(names[0]._replace(topic=f"topic-{other}"))
@@ -271,10 +271,10 @@ def test_a_topic_that_brokers_fail_for_stops_no_cleanup(
     steps, names = _all_flipped(topics, proxy, "after/sick")
     for _ in range(_ENOUGH):
         proxy.once("GET", f"/{names[0].local_path}/partitions", failed)
-    found = steps.run(cleanup.clean_up)
-    assert (found.deleted, [one.path for one in found.remaining]) == (2, [str(names[0]), str(names[1])])
-    assert "so says the test" in found.remaining[0].reason
-    assert "its messages are not consumed" in found.remaining[1].reason
+    cleaned = steps.run(cleanup.clean_up)
+    assert (cleaned.deleted, [item.path for item in cleaned.remaining]) == (2, [str(names[0]), str(names[1])])
+    assert "so says the test" in cleaned.remaining[0].reason
+    assert "its messages are not consumed" in cleaned.remaining[1].reason
 
 
 def test_what_an_attempt_has_cleaned_the_next_one_reports(topics: Topics, proxy: FaultyBrokerProxy) -> None:
@@ -283,27 +283,27 @@ def test_what_an_attempt_has_cleaned_the_next_one_reports(topics: Topics, proxy:
     proxy.once("DELETE", f"/{names[2].local_path}", hung_up)
     with pytest.raises(StoreUnreachable):
         steps.run(cleanup.clean_up)
-    found = steps.run(cleanup.clean_up)
-    assert (found.deleted, [one.path for one in found.remaining]) == (3, [str(names[1])])
-    assert topics.standing(names[0]).notes == {}
+    cleaned = steps.run(cleanup.clean_up)
+    assert (cleaned.deleted, [item.path for item in cleaned.remaining]) == (3, [str(names[1])])
+    assert topics.snapshot(names[0]).notes == {}
 
 
-def test_what_a_client_leaves_amid_a_cleanup_is_kept(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subscription with messages that came behind the first look, and a client behind the last one."""
-    name = topics.make("after/amid")
+def test_cleanup_keeps_what_a_client_leaves_during_it(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription gets messages after the first look, and a client connects after the last one."""
+    name = topics.make("after/during")
     drain_all(topics.stack, topics.admin, name)
     steps = topics.flipped(name, cleanup="remove")
     forget_parents(topics.store, name)
     steps.run(hold_release.complete)
-    kept = cleanup.why_kept
+    why_kept = cleanup.why_kept
 
     def kept_and_late(*arguments: object, **more: object) -> str:
         topics.admin.subscriptions.create(name, "late")
-        return kept(*arguments, **more)  # pyright: ignore[reportArgumentType]
+        return why_kept(*arguments, **more)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(cleanup, "why_kept", kept_and_late)
-    found = steps.run(cleanup.clean_up)
-    assert found.remaining[0].reason == f"subscriptions have messages in {name}: late ({MESSAGES})"
+    cleaned = steps.run(cleanup.clean_up)
+    assert cleaned.remaining[0].reason == f"subscriptions have messages in {name}: late ({MESSAGES})"
     assert topics.admin.topics.stats(name).subscriptions["late"].msg_backlog == MESSAGES
 
 
@@ -316,12 +316,12 @@ def test_seeks_reach_the_regular_topic(topics: Topics, admin: PulsarAdmin, stack
     drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared)
     path = f"{stack.admin_urls[0]}/admin/v2/scalable/{name.local_path}/subscriptions/{QUEUE}"
 
-    def left() -> int:
+    def backlog() -> int:
         return admin.topics.stats(name).subscriptions[QUEUE].msg_backlog
 
-    assert left() == 0
+    assert backlog() == 0
     assert httpx.post(f"{path}/seek", params={"timestamp": 1}, timeout=30).is_success
-    assert left() == MESSAGES
+    assert backlog() == MESSAGES
     assert httpx.post(f"{path}/skip-all", timeout=30).is_success
-    assert left() == 0
+    assert backlog() == 0
     steps.run(hold_release.complete)

@@ -1,4 +1,4 @@
-"""What people and clients change between the steps of a migration: nothing of it leaves a topic scalable by halves."""
+"""Changes by operators and clients between the steps of a migration: no change leaves a topic partly scalable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.scalable_topic.topics import QUEUE, STREAM, drain_all, fill, 
 
 MakeTopic = Callable[[], TopicName]
 
-_NAMESPACE = "meanwhile/space"
+_NAMESPACE = "changed/space"
 _SLASH = "team/billing"
 _NUMBERS = itertools.count()
 
@@ -60,10 +60,10 @@ def test_what_precheck_asked_for_is_asked_again(
     steps.run(hold_release.undo)
 
 
-def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
+def test_subscription_that_cannot_be_recorded_does_not_affect_others(
     stack: Stack, admin: PulsarAdmin, store: CasStore, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came behind the last look; the others have their records, and a fault names it."""
+    """It was created after the last look; the others have their records, and a fault names it."""
     name = make_topic()
     steps = TopicSteps(stack, name)
     steps.run(hold_release.guard)

@@ -55,13 +55,13 @@ def test_clients_go_on_when_their_topic_becomes_scalable(
 def test_consumers_that_begin_at_the_end_see_messages_of_the_flip(
     stack: Stack, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    """New segments have the places of subscriptions before any client knows of them: `Latest` is behind nothing."""
+    """New segments have cursors of subscriptions before any client knows of them, so `Latest` skips nothing."""
     tools = with_scalable_clients(toolchain)
     with (
         PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin,
         open_cas(parse_store_url(stack.metadata_url), Access()) as store,
     ):
-        names = [TopicName.parse(f"persistent://public/default/amid-{number}") for number in range(4)]
+        names = [TopicName.parse(f"persistent://public/default/during-{number}") for number in range(4)]
         for name in names:
             admin.topics.create_partitioned(name, 3)
         plans = [_plan(str(name), 3, latest=True, interval=0.005) for name in names]

@@ -67,8 +67,8 @@ def source(stack: Stack, admin: PulsarAdmin, copier: Copier) -> TopicName:
     layout = admin.scalable_topics.layout(name)
     admin.scalable_topics.split(name, layout.route("key 3").segment_id)
     send_to_segments(stack, admin, name, range(2 * STEP, 3 * STEP))
-    one, other = admin.scalable_topics.layout(name).active[1:3]
-    admin.scalable_topics.merge(name, one.segment_id, other.segment_id)
+    first, second = admin.scalable_topics.layout(name).active[1:3]
+    admin.scalable_topics.merge(name, first.segment_id, second.segment_id)
     send_to_segments(stack, admin, name, range(3 * STEP, SENT))
     return name
 
@@ -77,7 +77,7 @@ def source(stack: Stack, admin: PulsarAdmin, copier: Copier) -> TopicName:
 def test_everything_comes_over(
     stack: Stack, store: CasReader, copier: Copier, source: TopicName, partitions: int
 ) -> None:
-    """Of all segments, before and behind a split and a merge; a dry run and a second call write nothing."""
+    """Entries from before and after a split and a merge are copied; a dry run and a second call write nothing."""
     target = topic(f"all-{partitions}")
     options = {"partitions": partitions, "subscriptions": (APP,)}
     planned = copier.copy(source, target, partitions=partitions, dry_run=True)
@@ -96,7 +96,7 @@ def test_everything_comes_over(
 
 
 def test_what_comes_later_comes_over(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
-    """Also behind a split that came since the first copy: each call continues where the one before has ended."""
+    """Each call continues where the previous one ended, also after a split since the first copy."""
     source, target = native(stack, admin, "later", STEP), topic("later-copy")
     assert copier.copy(source, target, partitions=2, subscriptions=(APP,)).entries == STEP
     send_to_segments(stack, admin, source, range(STEP, STEP + 20))
@@ -109,7 +109,7 @@ def test_what_comes_later_comes_over(stack: Stack, admin: PulsarAdmin, copier: C
 
 
 def test_an_attempt_that_was_killed(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
-    """What it has sent without a record is found, and neither lost nor sent again."""
+    """Messages that it sent without a record are found, and neither lost nor sent again."""
     source, target = native(stack, admin, "long", LONG), topic("killed")
     first = CopyThread(copier, source, target, partitions=2, subscriptions=(APP,), throttle=0.3)
     first.start()
@@ -124,7 +124,7 @@ def test_an_attempt_that_was_killed(stack: Stack, admin: PulsarAdmin, copier: Co
 
 
 @pytest.mark.exhaustive
-def test_brokers_move_topics_meanwhile(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+def test_brokers_move_topics_during_a_copy(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
     """A task that loses its producers begins again by itself, and finds what it had sent."""
     source, target = native(stack, admin, "moving", LONG), topic("moving-copy")
     attempt = CopyThread(copier, source, target, partitions=2, subscriptions=(APP,), throttle=0.3)
@@ -152,14 +152,14 @@ def test_two_attempts_at_once(stack: Stack, admin: PulsarAdmin, copier: Copier, 
 
 
 def test_an_attempt_that_froze(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
-    """What it had sent is found; its connection is closed, so that it can send nothing when it wakes up."""
+    """Messages that it sent are found; its connection is closed, so that it can send nothing when it continues."""
     source, target = native(stack, admin, "frozen", 50), topic("frozen-copy")
     assert copier.copy(source, target, subscriptions=(APP,)).entries == 50
     send_to_segments(stack, admin, source, range(50, 80))
     (segment,) = admin.scalable_topics.layout(source).active
     producer = producer_of(segment.segment_id)
     entries = stored_in(stack, SegmentName(source, segment.descriptor))
-    pieces = [signed(one, producer, number) for number, one in enumerate(entries)]
+    pieces = [signed(entry, producer, number) for number, entry in enumerate(entries)]
     frozen = RawProducer(
         stack.broker_url,
         target,
@@ -207,8 +207,8 @@ def test_what_a_lost_attempt_has_on_its_way(stack: Stack, admin: PulsarAdmin, co
             lost.send(signed(piece.message, producer_of(0), number))
         lost.close()
         wait_for("its name to be free", lambda: not admin.topics.stats(target).publishers, 10)
-        found: list[bool] = []
-        later = Thread(target=lambda: found.extend(_take_again(job, record, pieces)))
+        answers: list[bool] = []
+        later = Thread(target=lambda: answers.extend(_take_again(job, record, pieces)))
         later.start()
         wait_for("the next attempt", lambda: admin.topics.stats(target).publishers, 10)
         later.join(1)
@@ -218,7 +218,7 @@ def test_what_a_lost_attempt_has_on_its_way(stack: Stack, admin: PulsarAdmin, co
     later.join(30)
     there = len(stored_in(stack, target)) - 10
     assert 50 < there <= 90
-    assert found == [True] * there + [False] * (100 - there)
+    assert answers == [True] * there + [False] * (100 - there)
 
 
 def _take_again(job: CopyOut, record: SegmentRecord, pieces: Sequence[Piece]) -> Iterator[bool]:

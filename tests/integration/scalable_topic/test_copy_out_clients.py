@@ -86,9 +86,9 @@ def test_each_library_has_a_hash_of_its_own(
     with Traffic.in_programs(stack.broker_url, [plan], tmp_path, with_scalable_clients(toolchain)) as traffic:
         traffic.wait_for_more(40)
         traffic.stop()
-    found = {(key, number) for number in range(PARTITIONS) for key, _ in _messages(stack, name.of_partition(number))}
-    assert len(found) == 20 * len(HASHES)
-    for key, number in found:
+    keys = {(key, number) for number in range(PARTITIONS) for key, _ in _messages(stack, name.of_partition(number))}
+    assert len(keys) == 20 * len(HASHES)
+    for key, number in keys:
         language = Language(key.partition("/")[0])
         assert partition_of(key, PARTITIONS, HASHES[language]) == number
 
@@ -110,8 +110,8 @@ def test_producers_go_on_while_their_topic_is_copied(
         assert first.messages >= 40
         admin.scalable_topics.split(name, admin.scalable_topics.layout(name).active[0].segment_id)
         traffic.wait_for_more(20)
-        one, other = admin.scalable_topics.layout(name).active[2:4]
-        admin.scalable_topics.merge(name, one.segment_id, other.segment_id)
+        left_child, right_child = admin.scalable_topics.layout(name).active[2:4]
+        admin.scalable_topics.merge(name, left_child.segment_id, right_child.segment_id)
         traffic.wait_for_more(20)
         copier.copy_with_retries(name, target, partitions=2)
         audit = traffic.stop()
@@ -122,21 +122,21 @@ def test_producers_go_on_while_their_topic_is_copied(
     copied = _by_key(stack, parts)
     # A child's id is always the higher one.
     layout = sorted(admin.scalable_topics.layout(name).segments.items())
-    sent = _by_key(stack, [stored_topic(one.topic(f"{name.namespace_path}/{name.topic}")) for _, one in layout])
+    sent = _by_key(stack, [stored_topic(segment.topic(f"{name.namespace_path}/{name.topic}")) for _, segment in layout])
     assert copied == sent
     assert all(sorted(numbers) == list(range(len(numbers))) for numbers in sent.values())
     assert sum(map(len, copied.values())) == audit.acknowledged
-    for number, part in enumerate(parts):
-        assert {partition_of(key, 2, KeyHash.JAVA) for key in _by_key(stack, [part])} == {number}
+    for number, partition in enumerate(parts):
+        assert {partition_of(key, 2, KeyHash.JAVA) for key in _by_key(stack, [partition])} == {number}
 
 
 def _by_key(stack: Stack, topics: Sequence[StoredTopic]) -> dict[str, list[int]]:
     """Return the numbers of each key's messages in the order in which they are stored."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for one in topics:
-        for key, properties in _messages(stack, one):
-            found[key].append(int(properties["number"]))
-    return dict(found)
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for stored in topics:
+        for key, properties in _messages(stack, stored):
+            numbers[key].append(int(properties["number"]))
+    return dict(numbers)
 
 
 def test_batches_and_compressions(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
@@ -151,13 +151,13 @@ def test_batches_and_compressions(stack: Stack, admin: PulsarAdmin, copier: Copi
         )
     send_as_regular(stack, name, range(200, 250), batching_enabled=True, batching_max_messages=25)
     make_scalable(stack, admin, name)
-    copied = copier.copy(name, target, partitions=3, hashing=KeyHash.CPP, subscriptions=(APP, "behind"))
+    copied = copier.copy(name, target, partitions=3, hashing=KeyHash.CPP, subscriptions=(APP, "later"))
     require_certificate(copied, 250)
     assert copied.entries < 250
     require_all(received(stack, target, APP, 250), range(250))
     # The client that sent before sends to the copy now.
     send_as_regular(stack, target, range(250, 300))
-    require_all(received(stack, target, "behind", 300), range(300))
+    require_all(received(stack, target, "later", 300), range(300))
 
 
 def test_chunks(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
@@ -177,7 +177,7 @@ def test_chunks(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
     with closing(quiet_client(stack.broker_url)) as client:
         consumer: Any = client.subscribe(str(target), APP)
         got = [consumer.receive(30_000) for _ in bodies]
-        assert {one.properties()["text"]: one.data() for one in got} == bodies
+        assert {message.properties()["text"]: message.data() for message in got} == bodies
         consumer.close()
 
 
@@ -219,8 +219,8 @@ def test_schema_versions(stack: Stack, admin: PulsarAdmin, copier: Copier) -> No
     with closing(quiet_client(stack.broker_url)) as client:
         consumer: Any = client.subscribe(str(target), APP, schema=schema.JsonSchema(PricedOrder))
         got = [consumer.receive(30_000) for _ in range(10)]
-        assert [one.value().number for one in got] == list(range(10))
-        assert [int.from_bytes(one.schema_version().encode("latin1")) for one in got] == [0] * 5 + [1] * 5
+        assert [message.value().number for message in got] == list(range(10))
+        assert [int.from_bytes(message.schema_version().encode("latin1")) for message in got] == [0] * 5 + [1] * 5
         consumer.close()
     assert admin.topic_policies.get(target, "schemaCompatibilityStrategy") is None
 
@@ -228,8 +228,8 @@ def test_schema_versions(stack: Stack, admin: PulsarAdmin, copier: Copier) -> No
 def _messages(stack: Stack, topic: StoredTopic) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield key and properties of each message of a partition, or a segment."""
     for entry in stored_in(stack, topic):
-        for one in [single.metadata for single in unpack(entry)] if entry.is_batch else [entry.metadata]:
-            yield one.partition_key, {pair.key: pair.value for pair in one.properties}
+        for metadata in [single.metadata for single in unpack(entry)] if entry.is_batch else [entry.metadata]:
+            yield metadata.partition_key, {pair.key: pair.value for pair in metadata.properties}
 
 
 @pytest.mark.exhaustive

@@ -1,4 +1,4 @@
-"""What a copy of a scalable topic refuses, and what its proof finds."""
+"""Refusals of a copy of a scalable topic, and the differences that its comparison finds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_is_not_ours_is_refused(stack: Stack, admin: PulsarAdmin, copier: C
     send_as_regular(stack, full, range(3))
     admin.topics.create_partitioned(shaped, 3)
     for dry_run in (True, False):
-        with pytest.raises(StoreConflict, match="is no copy of this, and holds messages"):
+        with pytest.raises(StoreConflict, match="is not a copy of this topic, and holds messages"):
             copier.copy(source, full, dry_run=dry_run)
         with pytest.raises(StoreConflict, match="has 3 partitions, and 2 are asked for"):
             copier.copy(source, shaped, partitions=2, dry_run=dry_run)
@@ -65,7 +65,7 @@ def test_what_is_not_ours_is_refused(stack: Stack, admin: PulsarAdmin, copier: C
         copier.copy(source, source)
     with pytest.raises(StoreConflict, match="not the full name of a persistent topic"):
         copier.copy(source, busy.of_partition(0))
-    with pytest.raises(StoreNotFound, match="is no scalable topic"):
+    with pytest.raises(StoreNotFound, match="is not a scalable topic"):
         copier.copy(busy, shaped, partitions=3)
     other = native(stack, admin, "other", 3)
     copier.copy(other, busy)
@@ -76,7 +76,7 @@ def test_what_is_not_ours_is_refused(stack: Stack, admin: PulsarAdmin, copier: C
 
 
 def test_the_proof_finds_what_others_did(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
-    """A message of somebody else in the copy, and a copy that was deleted: each is an error with its cure."""
+    """A message of another producer in the copy, and a copy that was deleted: each is an error with its cure."""
     source, target = native(stack, admin, "meddled", 5), topic("meddled-copy")
     copier.copy(source, target)
     send_as_regular(stack, target, range(1))
@@ -112,8 +112,8 @@ def test_segments_that_go(stack: Stack, admin: PulsarAdmin, copier: Copier) -> N
     require_all(received(stack, target, APP, 40), range(40))
 
 
-def test_a_topic_that_was_created_anew(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
-    """Its segments have the ids of before; what they hold is another topic's."""
+def test_topic_that_was_created_again(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """Its segments have the same ids, and messages of another topic."""
     source, target = native(stack, admin, "again", 4), topic("again-copy")
     copier.copy(source, target)
     delete_scalable(admin, source)
@@ -133,7 +133,7 @@ def _create_again(admin: PulsarAdmin, name: TopicName) -> bool:
 
 
 def _prune(stack: Stack, name: TopicName, segment_id: int) -> None:
-    """What a broker does with a sealed segment that everybody has consumed."""
+    """Remove a sealed and consumed segment, as a broker does."""
     _change(stack, name, lambda layout: layout.prune(segment_id))
 
 

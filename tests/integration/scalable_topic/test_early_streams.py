@@ -23,7 +23,7 @@ _KINDS = {QUEUE: SubscriptionKind.QUEUE, STREAM: SubscriptionKind.STREAM}
 def test_a_consumer_that_was_faster_gets_its_subscription_a_record(
     stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
 ) -> None:
-    """Brokers write none behind it, though they say so; one that lasts takes its place, and the consumer continues."""
+    """Brokers confirm its record and write none; a lasting record replaces it, and the consumer continues."""
     name = _early_consumer(stack, admin, clients, "early")
     assert recorded_subscriptions(store, name) == {**_KINDS, STREAM: None}
     for subscription, kind in _KINDS.items():
@@ -42,11 +42,11 @@ def test_a_subscription_without_a_record_is_forgotten_with_its_consumer(
     stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
 ) -> None:
     """Within two minutes brokers do not know it any more; one that was given a record in time stays."""
-    kept, left = (_early_consumer(stack, admin, clients, which) for which in ("kept", "left"))
-    keep_subscription(store, kept, STREAM, SubscriptionKind.STREAM, lambda: Check("/admin", -1))
+    recorded, forgotten = (_early_consumer(stack, admin, clients, which) for which in ("kept", "left"))
+    keep_subscription(store, recorded, STREAM, SubscriptionKind.STREAM, lambda: Check("/admin", -1))
     clients.close()
-    wait_for("it to be forgotten", lambda: STREAM not in recorded_subscriptions(store, left), _FORGOTTEN)
-    assert recorded_subscriptions(store, kept) == _KINDS
+    wait_for("it to be forgotten", lambda: STREAM not in recorded_subscriptions(store, forgotten), _FORGOTTEN)
+    assert recorded_subscriptions(store, recorded) == _KINDS
 
 
 def _early_consumer(stack: Stack, admin: PulsarAdmin, clients: ClientProgram, topic: str) -> TopicName:
@@ -64,9 +64,9 @@ def _early_consumer(stack: Stack, admin: PulsarAdmin, clients: ClientProgram, to
 
 def _sent(clients: ClientProgram) -> list[tuple[str, int]]:
     producers, _ = clients.collect()
-    return sorted((one.key, one.number) for record in producers for one in record.sent)
+    return sorted((message.key, message.number) for record in producers for message in record.sent)
 
 
 def _received(clients: ClientProgram) -> list[tuple[str, int]]:
     _, consumers = clients.collect()
-    return sorted((one.key, one.number) for record in consumers for one in record.received)
+    return sorted((message.key, message.number) for record in consumers for message in record.received)

@@ -1,4 +1,4 @@
-"""Faults at moments that rounds do not hit: lost and wrong answers, and people who change topics meanwhile."""
+"""Faults at moments that rounds do not hit: lost and wrong answers, and operators who change topics."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Topics:
         return make_topic(self.stack, self.admin, namespace, PARTS, drained=drained)
 
     def input(self, name: TopicName, *, url: str = "", **more: object) -> ScalableTopicInput:
-        """Of its migration, which waits for nobody."""
+        """Return the input of its migration, which waits for no client."""
         given: dict[str, object] = {
             "cluster": self.stack.state.spec.cluster,
             "metadata_url": self.stack.metadata_url,
@@ -81,8 +81,8 @@ class Topics:
             with suppress(RPCError):
                 run.terminate()
 
-    def standing(self, name: TopicName) -> TopicsSnapshot:
-        """Return how everything stands."""
+    def snapshot(self, name: TopicName) -> TopicsSnapshot:
+        """Return a snapshot of topics, policies and records."""
         return read_snapshot(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
 
     def is_scalable(self, name: TopicName) -> bool:
@@ -91,11 +91,11 @@ class Topics:
 
     def drain(self, name: TopicName, subscription: str = QUEUE) -> None:
         """Consume what a regular topic has left, with a regular client; no message is lost, and none comes twice."""
-        found = drain(self.stack, self.admin, name, subscription, pulsar.ConsumerType.Shared)
-        assert sorted(map(int, found)) == list(range(MESSAGES))
+        received = drain(self.stack, self.admin, name, subscription, pulsar.ConsumerType.Shared)
+        assert sorted(map(int, received)) == list(range(MESSAGES))
 
     def ends_well(self, run: Run, name: TopicName, before: TopicsSnapshot, *subscriptions: str) -> Report:
-        """See that a migration comes to its end, with nothing missing, and nothing left over."""
+        """Check that a migration ends with nothing missing, and nothing left over."""
         run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
         for subscription in (QUEUE, *subscriptions):
             self.drain(name, subscription)
@@ -110,10 +110,10 @@ class Topics:
         return report
 
     def is_whole(self, name: TopicName, before: TopicsSnapshot, *subscriptions: str) -> None:
-        """See that a topic is scalable with all that belongs to it, and everything else as before."""
+        """Check that a topic is scalable with all that belongs to it, and everything else is as before."""
         wanted = (QUEUE, STREAM, *subscriptions)
         assert topic_faults(self.admin, self.store, name, partitions=PARTS, subscriptions=wanted) == []
-        after = self.standing(name)
+        after = self.snapshot(name)
         assert (after.policies, after.reported) == (before.policies, before.reported)
 
 
@@ -127,7 +127,7 @@ def topics(stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Envir
 
 @pytest.fixture
 def proxy(stack: Stack) -> Generator[FaultyBrokerProxy]:
-    """Stands between the worker and the broker."""
+    """Yield a proxy between the worker and the broker."""
     with FaultyBrokerProxy(stack.admin_urls[0]) as proxy:
         yield proxy
 
@@ -146,11 +146,11 @@ def test_an_unclear_answer_is_decided_by_the_metadata(
 ) -> None:
     """Whether brokers have made the topic scalable or not, it is so at the end, once and as a whole."""
     name = topics.make(f"unclear/{request.node.callspec.id}")
-    before = topics.standing(name)
+    before = topics.snapshot(name)
     proxy.once("POST", f"/{name.topic}/migrate", act)
     topics.ends_well(topics.start(name, url=proxy.url), name, before)
     assert proxy.waits == 0
-    assert topics.standing(name).notes == {}
+    assert topics.snapshot(name).notes == {}
 
 
 def _denied(ask: Ask) -> Answer:
@@ -163,13 +163,13 @@ def _denied(ask: Ask) -> Answer:
 def test_a_right_that_is_missing_changes_nothing(topics: Topics, proxy: FaultyBrokerProxy, asked_by: str) -> None:
     """PRECHECK reports it; if a grant is taken away later, the topic and the policies stay as they are."""
     name = topics.make(f"denied/{asked_by}")
-    before = topics.standing(name)
+    before = topics.snapshot(name)
     proxy.once("POST", "/migrate" if asked_by == "precheck" else f"/{name.topic}/migrate", _denied)
     failure = topics.start(name, url=proxy.url).failure()
     assert ("NO_RIGHT" in failure.message) is (asked_by == "precheck")
     assert "MIGRATE_TO_SCALABLE" in failure.message
     assert proxy.waits == 0
-    assert changes(before, topics.standing(name)) == []
+    assert changes(before, topics.snapshot(name)) == []
 
 
 def test_a_scalable_topic_that_comes_right_before_the_call(
@@ -177,7 +177,7 @@ def test_a_scalable_topic_that_comes_right_before_the_call(
 ) -> None:
     """A client makes one of the name, and sends to it: both topics keep what they have, and the flip says so."""
     name = topics.make("early/space")
-    before = topics.standing(name)
+    before = topics.snapshot(name)
 
     def make_another(ask: Ask) -> Answer:
         # What a report of load may have left: clients could make no topic then.
@@ -194,7 +194,7 @@ def test_a_scalable_topic_that_comes_right_before_the_call(
     assert f"topic://{name.local_path} exists, and did not come from {name}" in failure.message
     assert proxy.waits == 0
     clients.close()
-    after = topics.standing(name)
+    after = topics.snapshot(name)
     assert (after.policies, after.reported, after.notes) == (before.policies, before.reported, {})
     assert after.topics[str(name)].regular == before.topics[str(name)].regular
     assert topics.admin.scalable_topics.segment_stats(name, 0).storage_size > 0
@@ -206,7 +206,7 @@ def test_a_scalable_topic_that_comes_right_before_the_call(
 def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, proxy: FaultyBrokerProxy) -> None:
     """A broker dies between its write and the end of regular topics; what is sent and subscribed until then counts."""
     name = topics.make("unended/space")
-    before = topics.standing(name)
+    before = topics.snapshot(name)
 
     def make_scalable_alone(ask: Ask) -> Answer:
         del ask
@@ -228,7 +228,7 @@ def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, proxy
 def test_a_subscription_that_comes_before_the_flip_is_recorded(topics: Topics) -> None:
     """It was made after the look at the topic, while the migration waited for the operator."""
     name = topics.make("census/space")
-    before = topics.standing(name)
+    before = topics.snapshot(name)
     run = topics.start(name, hold_before_cutover=True)
     run.wait_until_it_waits_for(WaitKind.HOLD)
     topics.admin.subscriptions.create(name, LATE)
@@ -237,10 +237,10 @@ def test_a_subscription_that_comes_before_the_flip_is_recorded(topics: Topics) -
 
 
 @pytest.mark.exhaustive
-def test_a_topic_that_somebody_has_made_scalable_meanwhile_is_completed(topics: Topics) -> None:
+def test_topic_made_scalable_by_a_command_is_completed(topics: Topics) -> None:
     """By the brokers' command alone it has no records, no cursors and no guard."""
     name = topics.make("bare/space")
-    before = topics.standing(name)
+    before = topics.snapshot(name)
     run = topics.start(name, hold_before_cutover=True)
     run.wait_until_it_waits_for(WaitKind.HOLD)
     make_scalable(topics.stack, topics.admin, name)
@@ -251,12 +251,12 @@ def test_a_topic_that_somebody_has_made_scalable_meanwhile_is_completed(topics: 
 def test_a_topic_that_is_deleted_while_it_waits(topics: Topics) -> None:
     """The migration ends and says so, and nothing of it is left."""
     name = topics.make("gone/space", drained=False)
-    before = topics.standing(name)
+    before = topics.snapshot(name)
     run = topics.start(name)
     run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.CLIENTS)
     topics.admin.topics.delete_partitioned(name, force=True)
     assert f"{name} does not exist any more: it was deleted" in run.failure().message
-    after = topics.standing(name)
+    after = topics.snapshot(name)
     assert (after.policies, after.notes) == (before.policies, {})
     assert after.topics[str(name)].record is RecordState.ABSENT
 
@@ -274,20 +274,20 @@ def test_two_starts_of_a_topic(topics: Topics) -> None:
 
 
 def test_migrations_of_two_topics_of_a_cluster_come_one_after_the_other(topics: Topics) -> None:
-    """The second one says for whom it waits, changes nothing meanwhile, and continues."""
+    """The second one names the migration that it waits for, changes nothing until then, and continues."""
     first, second = topics.make("queue/first"), topics.make("queue/second")
-    before = {name: topics.standing(name) for name in (first, second)}
+    before = {name: topics.snapshot(name) for name in (first, second)}
     ahead = topics.start(first)
     ahead.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
-    behind = topics.start(second)
-    waiting = behind.wait_until_it_waits_for(WaitKind.MIGRATION, phase=Phase.GUARD).waiting
+    waiting_run = topics.start(second)
+    waiting = waiting_run.wait_until_it_waits_for(WaitKind.MIGRATION, phase=Phase.GUARD).waiting
     assert waiting
     assert topics.input(first).workflow_id in waiting.why
-    assert topics.standing(second).policies == before[second].policies
+    assert topics.snapshot(second).policies == before[second].policies
     assert not topics.is_scalable(second)
     topics.ends_well(ahead, first, before[first])
-    topics.ends_well(behind, second, before[second])
-    assert topics.standing(second).notes == {}
+    topics.ends_well(waiting_run, second, before[second])
+    assert topics.snapshot(second).notes == {}
 
 
 @pytest.mark.exhaustive
@@ -296,33 +296,31 @@ def test_the_next_migration_completes_a_topic_whose_run_was_lost_after_the_call(
 ) -> None:
     """Its attempt never heard the answer of the broker, its workflow was terminated, and nothing was registered."""
     lost, other = topics.make("lost/first"), topics.make("lost/second")
-    before = {name: topics.standing(name) for name in (lost, other)}
+    before = {name: topics.snapshot(name) for name in (lost, other)}
     with _HeldAnswer(proxy) as answered:
         run = topics.start(lost, url=proxy.url)
         wait_for("the topic to be scalable", lambda: topics.is_scalable(lost), 60)
         run.terminate()
-        assert topics.standing(lost).topics[str(lost)].subscriptions == {}
+        assert topics.snapshot(lost).topics[str(lost)].subscriptions == {}
         following = topics.start(other)
         following.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
         topics.is_whole(lost, before[lost])
-        whole = topics.standing(lost)
+        whole = topics.snapshot(lost)
         answered.set()
     report = topics.ends_well(following, other, before[other])
     assert any(
         f"{lost} was left during its flip by an earlier run, and is complete now" in note for note in report.notes
     )
-    assert changes(whole._replace(notes={}), topics.standing(lost)._replace(notes={})) == []
+    assert changes(whole._replace(notes={}), topics.snapshot(lost)._replace(notes={})) == []
     topics.drain(lost)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
-def test_a_worker_that_is_dead_for_minutes_behind_the_call_loses_nothing(
-    topics: Topics, proxy: FaultyBrokerProxy
-) -> None:
-    """Brokers look for what nobody needs any more, and the policies that were held before keep all of it."""
+def test_worker_dead_for_minutes_after_the_call_loses_nothing(topics: Topics, proxy: FaultyBrokerProxy) -> None:
+    """Brokers look for unused messages, and the held policies keep all of them."""
     name = topics.make("dead/space")
-    before = topics.standing(name)
+    before = topics.snapshot(name)
     worker = topics.environment.worker
     with _HeldAnswer(proxy) as answered:
         run = topics.start(name, url=proxy.url)
@@ -336,25 +334,25 @@ def test_a_worker_that_is_dead_for_minutes_behind_the_call_loses_nothing(
         layout = read_scalable(topics.store, name).layout
         assert layout
         assert sum(segment.legacy_topic_name is not None for segment in layout.segments.values()) == PARTS
-        assert topics.standing(name).topics[str(name)].subscriptions == {}
+        assert topics.snapshot(name).topics[str(name)].subscriptions == {}
     finally:
         worker.restart()
     topics.ends_well(run, name, before)
 
 
 class _HeldAnswer:
-    """The broker's answer to a migration, which does not arrive before it is told to."""
+    """The broker's answer to a migration, which is held back until the event is set."""
 
     def __init__(self, proxy: FaultyBrokerProxy) -> None:
-        self._told = threading.Event()
+        self._released = threading.Event()
         self._liar = proxy
         self._arm()
 
     def __enter__(self) -> threading.Event:
-        return self._told
+        return self._released
 
     def __exit__(self, *_: object) -> None:
-        self._told.set()
+        self._released.set()
 
     def _arm(self) -> None:
         self._liar.once("POST", "/topic/migrate", self._hold)
@@ -365,5 +363,5 @@ class _HeldAnswer:
             # The broker has not done it, and is asked again.
             self._arm()
             return answer
-        self._told.wait(300)
+        self._released.wait(300)
         return None

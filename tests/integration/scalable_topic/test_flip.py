@@ -29,7 +29,7 @@ from tests.support.waiting import wait_for, wait_until_equal
 
 
 class _Late(UnclaimedTopic):
-    """Somebody else is in charge."""
+    """A topic of which another run is in charge."""
 
     def require(self) -> None:
         raise Superseded("a newer attempt has begun")
@@ -57,7 +57,7 @@ def test_all_that_a_migration_leaves_out_is_there(
         for subscription in ("queue", "stream"):
             assert admin.scalable_topics.backlog(name, segment.descriptor, subscription) == 0
     parts = [name.of_partition(number) for number in range(partitions)] or [name]
-    assert [admin.topics.internal_stats(part).state for part in parts] == ["Terminated"] * len(parts)
+    assert [admin.topics.internal_stats(partition).state for partition in parts] == ["Terminated"] * len(parts)
     assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}
     again = flip.run()
     assert (again.segments, again.registered, again.terminated, again.faults) == (done.segments, 2, 0, ())
@@ -76,7 +76,7 @@ def test_an_attempt_that_died_after_the_call_is_completed(stack: Stack, admin: P
 
 
 def test_clients_that_cannot_follow_refuse_it(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """Nothing changes under a client of before, unless it is forced."""
+    """Nothing changes while an old client is connected, unless it is forced."""
     name = TopicName.parse("persistent://public/default/flip-attached")
     fill(stack, admin, name, 0)
     flip = flip_of(admin, store, name, 0)
@@ -100,7 +100,7 @@ def test_an_attempt_that_is_not_in_charge_changes_nothing(stack: Stack, admin: P
 
 
 def test_an_empty_record_is_cleared_by_the_next_flip(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """A load that a broker told before the record was written keeps no topic from becoming scalable."""
+    """A load report that a broker wrote before the record does not prevent a topic from becoming scalable."""
     name = TopicName.parse("persistent://public/default/empty-record")
     fill(stack, admin, name, 2)
     store.create(f"{name.scalable_path}/segments/2/load", b"{}")
@@ -110,8 +110,8 @@ def test_an_empty_record_is_cleared_by_the_next_flip(stack: Stack, admin: Pulsar
     assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}
 
 
-def test_an_empty_record_that_comes_amid_the_request(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """A broker that refuses, since a report of load has made the record meanwhile, is asked again without it."""
+def test_empty_record_that_appears_during_the_request(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """A broker that refuses because a report of load has made the record is asked again without it."""
     name = TopicName.parse("persistent://public/default/late-report")
     fill(stack, admin, name, 2)
     flip, report = flip_of(admin, store, name, 2), f"{name.scalable_path}/segments/2/load"
@@ -139,7 +139,7 @@ def test_an_empty_record_that_comes_amid_the_request(stack: Stack, admin: Pulsar
 
 
 def test_what_was_asked_of_brokers_is_noted_before(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """Whoever comes after an attempt that died knows that a broker may have been asked."""
+    """The next attempt after one that died knows that a broker may have been asked."""
     name = TopicName.parse("persistent://public/default/noted")
     fill(stack, admin, name, 2)
     guard = UnclaimedTopic()
@@ -152,7 +152,7 @@ def test_what_was_asked_of_brokers_is_noted_before(stack: Stack, admin: PulsarAd
 
 
 class _Growing(UnclaimedTopic):
-    """Somebody adds a partition right before segments are made for those that there were."""
+    """A partition is added right before segments are made for the earlier ones."""
 
     def __init__(self, admin: PulsarAdmin, name: TopicName) -> None:
         super().__init__()
@@ -164,8 +164,8 @@ class _Growing(UnclaimedTopic):
         super().note(**fields)
 
 
-def test_a_partition_that_is_added_amid_the_flip(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """It is ended like the others, no message is gone, and what was made for fewer is told."""
+def test_partition_added_during_the_flip(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """It is ended like the others, no message is lost, and the report names what was made for fewer."""
     name = TopicName.parse("persistent://public/default/growing")
     fill(stack, admin, name, 2)
     flip = flip_of(admin, store, name, 2, _Growing(admin, name))
@@ -206,7 +206,7 @@ def test_producers_with_many_messages_under_way_go_on(
     assert _under_way(clients) == 0
     producers, _ = clients.collect()
     assert [record.errors for record in producers] == 4 * [[]]
-    sent = {(one.key, one.number) for record in producers for one in record.sent}
+    sent = {(message.key, message.number) for record in producers for message in record.sent}
     # A broker that could not read while the bookie was frozen reads again after up to half a minute.
     wait_until_equal("all messages", lambda: {*_received(clients)}, sent, 120)
     # What the first consumer had got, and not yet acknowledged, may come again.
@@ -215,9 +215,9 @@ def test_producers_with_many_messages_under_way_go_on(
 
 def _under_way(clients: ClientProgram) -> int:
     producers, _ = clients.collect()
-    return sum(one.acknowledged is None for record in producers for one in record.sent)
+    return sum(message.acknowledged is None for record in producers for message in record.sent)
 
 
 def _received(clients: ClientProgram) -> list[tuple[str, int]]:
     _, consumers = clients.collect()
-    return [(one.key, one.number) for record in consumers for one in record.received]
+    return [(message.key, message.number) for record in consumers for message in record.received]

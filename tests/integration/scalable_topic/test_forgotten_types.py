@@ -1,4 +1,4 @@
-"""What brokers forget of subscriptions when they load a topic again, step by step on a real broker."""
+"""Properties of subscriptions that brokers forget when they load a topic again, step by step on a real broker."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _KINDS = {QUEUE: SubscriptionKind.QUEUE, STREAM: SubscriptionKind.STREAM}
 
 
 def _forget(admin: PulsarAdmin, name: TopicName) -> None:
-    """Have a broker load the topic again, without its consumers."""
+    """Make a broker load the topic again, without its consumers."""
     admin.topics.unload(name)
     assert admin.topics.stats(name).subscriptions[STREAM].type in (None, "None")
 
 
 def _consume_and_forget(stack: Stack, admin: PulsarAdmin, name: TopicName) -> bool:
-    """Whether acknowledgements outlived the loading: brokers may fail to store them, and tell nobody (seen once)."""
+    """Return whether acknowledgements survived the loading; brokers once failed to store them without an error."""
     consume_all(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     _forget(admin, name)
     return not admin.topics.stats(name).subscriptions[STREAM].msg_backlog
 
 
 def test_an_ordered_subscription_is_waited_for_all_the_same(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """One that was seen to be ordered stays so in CLIENTS, in FLIP, in its record, and for whoever continues."""
+    """A subscription that was seen to be ordered stays so in CLIENTS, in FLIP, in its record, and for the next run."""
     name = make_topic(stack, admin, "forgotten/backlog", drained=False)
     steps = TopicSteps(stack, name)
     seen = steps.run(precheck).ordered
@@ -87,7 +87,7 @@ def test_a_name_that_the_metadata_store_refuses_is_a_blocker(stack: Stack, admin
 def test_a_topic_in_the_window_of_another_migration_is_scalable(
     stack: Stack, admin: PulsarAdmin, store: CasStore
 ) -> None:
-    """PRECHECK says so, and nothing of going on with what another run holds."""
+    """PRECHECK says so, and does not offer to continue what another run holds."""
     name = make_topic(stack, admin, "forgotten/window")
     steps = TopicSteps(stack, name, cleanup="remove")
     steps.run(hold_release.guard)

@@ -59,8 +59,8 @@ def test_a_broker_that_froze_with_the_request(
     with closing(quiet_client(f"pulsar://{stack['broker-2'].address}")) as client:
         consumer = _subscribed(client, name)
         assert "clients that cannot follow" in steps.run(flip.flip).refused
-        (told,) = steps.run(hold_release.undo).notes
-        assert "may still have a request" in told
+        (note,) = steps.run(hold_release.undo).notes
+        assert "may still have a request" in note
         assert store.get(bar_path(name))
         consumer.close()
     frozen.resume()
@@ -68,7 +68,7 @@ def test_a_broker_that_froze_with_the_request(
     # Its session has expired, so that a broker of 5.0.1 fails by itself; the node stays until it has answered.
     wait_for("the request", lambda: any(_FAILED in line for line in frozen.tail(2000)), _LIMIT)
     assert read_scalable(store, name).state is RecordState.ABSENT
-    # While it gets a session again it fails whoever asks it.
+    # While it gets a session again it fails all requests.
     wait_for("the topic to be open", lambda: _is_open(admin, name), _LIMIT)
     following = TopicSteps(stack, name, run_id="run-2")
     assert following.run(hold_release.guard).notes == ()
@@ -93,17 +93,17 @@ def _ask_one_that_freezes(monkeypatch: pytest.MonkeyPatch, server: Any) -> list[
 
 
 def _subscribed(client: Any, name: TopicName) -> Any:
-    found: list[Any] = []
+    consumers: list[Any] = []
 
     def subscribe() -> bool:
         try:
-            found.append(client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared))
+            consumers.append(client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared))
         except pulsar.PulsarException:
             return False
         return True
 
     wait_for("a broker to take the topic over", subscribe, _LIMIT)
-    return found[0]
+    return consumers[0]
 
 
 def _is_open(admin: PulsarAdmin, name: TopicName) -> bool:

@@ -64,8 +64,8 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def look(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Callable[[TopicName], TopicsSnapshot]:
-    """How everything stands."""
+def snapshot(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Callable[[TopicName], TopicsSnapshot]:
+    """Return a function that takes a snapshot of topics, policies and records."""
     return lambda name: read_snapshot(admin, store, stack.admin_urls, NAMESPACE, [name])
 
 
@@ -85,7 +85,7 @@ def make_topic(stack: Stack, admin: PulsarAdmin) -> Callable[[str], TopicName]:
 def test_whatever_a_lost_run_was_about_to_ask_never_arrives(
     stack: Stack,
     store: CasStore,
-    look: Callable[[TopicName], TopicsSnapshot],
+    snapshot: Callable[[TopicName], TopicsSnapshot],
     make_topic: Callable[[str], TopicName],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -93,18 +93,18 @@ def test_whatever_a_lost_run_was_about_to_ask_never_arrives(
     ends: set[RecordState] = set()
     for at in itertools.count(1):
         name = make_topic(f"lost-{at}")
-        before, lost = look(name), TopicSteps(stack, name)
+        before, lost = snapshot(name), TopicSteps(stack, name)
         lost.run(hold_release.guard)
         with monkeypatch.context() as mine:
             late = FrozenStep(lost, flip.flip, at, mine)
             frozen = late.freezes()
             following = TopicSteps(stack, name, run_id="run-2")
             following.run(hold_release.recover)
-            after = look(name)
+            after = snapshot(name)
             ends.add(after.topics[str(name)].record)
             if frozen:
                 assert isinstance(late.resume(), StoreError)
-        assert changes(after, look(name)) == []
+        assert changes(after, snapshot(name)) == []
         assert (after.policies, after.reported) == (before.policies, before.reported)
         if after.topics[str(name)].record is RecordState.ABSENT:
             assert changes(before, after) == []
@@ -118,7 +118,7 @@ def test_whatever_a_lost_run_was_about_to_ask_never_arrives(
 def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
     stack: Stack,
     store: CasStore,
-    look: Callable[[TopicName], TopicsSnapshot],
+    snapshot: Callable[[TopicName], TopicsSnapshot],
     make_topic: Callable[[str], TopicName],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -138,9 +138,9 @@ def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
                 return
             answer = steps.run(flip.flip)
             assert answer.flipped
-            scalable = look(name)
+            scalable = snapshot(name)
             assert isinstance(late.resume(), StoreError)
-        assert changes(scalable, look(name)) == []
+        assert changes(scalable, snapshot(name)) == []
         _is_whole(store, name)
         steps.run(hold_release.complete)
 
@@ -148,7 +148,7 @@ def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
 def test_a_late_cleanup_deletes_nothing_that_another_attempt_has_kept(
     stack: Stack,
     store: CasStore,
-    look: Callable[[TopicName], TopicsSnapshot],
+    snapshot: Callable[[TopicName], TopicsSnapshot],
     make_topic: Callable[[str], TopicName],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -163,12 +163,12 @@ def test_a_late_cleanup_deletes_nothing_that_another_attempt_has_kept(
     late = FrozenStep(steps, cleanup.clean_up, 1, monkeypatch)
     assert late.freezes()
     steps.run(cleanup.forget)
-    kept = look(name)
+    before = snapshot(name)
     # Other attempts need longer; here the end has come at once.
     threading.Event().wait(IDLE_SECONDS + 1)
     assert isinstance(late.resume(), StoreError)
-    assert changes(kept, look(name)) == []
-    assert len(kept.topics[str(name)].regular) == len(PARTS)
+    assert changes(before, snapshot(name)) == []
+    assert len(before.topics[str(name)].regular) == len(PARTS)
 
 
 def _is_whole(store: CasStore, name: TopicName) -> None:
@@ -183,6 +183,6 @@ def _prune(store: CasStore, name: TopicName) -> None:
     record = read_scalable(store, name)
     assert record.layout
     layout = record.layout
-    for segment in [one.segment_id for one in layout.segments.values() if one.legacy_topic_name]:
+    for segment in [child.segment_id for child in layout.segments.values() if child.legacy_topic_name]:
         layout = layout.prune(segment)
     store.set(name.scalable_path, layout.encode(), record.version)

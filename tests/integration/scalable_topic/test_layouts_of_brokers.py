@@ -38,7 +38,7 @@ def test_changes_leave_the_same_bytes(java: JavaLayouts, seed: int) -> None:
 
 
 def test_what_brokers_refuse(java: JavaLayouts) -> None:
-    """What is impossible for us is impossible for brokers."""
+    """Changes that our model refuses are refused by brokers."""
     layout = SegmentLayout.initial(3, 999)
     for step in (Step("split", (7,), 1), Step("merge", (0, 2), 1), Step("prune", (0,), 1)):
         with pytest.raises(ValueError, match="segment"):

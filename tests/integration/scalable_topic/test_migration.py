@@ -70,7 +70,7 @@ def _is_as_before(admin: PulsarAdmin, store: CasReader, name: TopicName) -> None
 def test_a_topic_becomes_scalable_without_a_loss(
     stack: Stack, admin: PulsarAdmin, store: CasReader, start: Start
 ) -> None:
-    """It waits for clients, for `proceed` and for old messages; policies are held meanwhile, and put back."""
+    """It waits for clients, for `proceed` and for old messages; policies are held until then, and restored."""
     name = _topic(stack, admin, "whole/space")
     run = start(_input(stack, admin, name))
     with closing(quiet_client(stack.broker_url)) as client:
@@ -101,7 +101,7 @@ def test_a_topic_becomes_scalable_without_a_loss(
 
 
 def test_a_dry_run_writes_nothing(stack: Stack, admin: PulsarAdmin, store: CasReader, start: Start) -> None:
-    """The plan is told, and nothing else happens."""
+    """The plan is reported, and nothing else happens."""
     name = _topic(stack, admin, "dry/space", 3)
     report = start(_input(stack, admin, name, dry_run=True)).result()
     assert report.outcome is Outcome.PLANNED
@@ -156,7 +156,7 @@ def test_the_next_start_puts_back_what_a_terminated_run_has_changed(
     assert admin.namespaces.retention(name.namespace_path) == FOR_EVER
     later = start(_input(stack, admin, other))
     later.wait_until_it_waits_for(WaitKind.HOLD)
-    wait_until_equal("the policies of before", lambda: admin.namespaces.retention(name.namespace_path), OWN, 30)
+    wait_until_equal("the previous policies", lambda: admin.namespaces.retention(name.namespace_path), OWN, 30)
     later.steer(Verb.ROLLBACK)
     assert later.result().outcome is Outcome.ROLLED_BACK
     for each in (name, other):
@@ -164,7 +164,7 @@ def test_the_next_start_puts_back_what_a_terminated_run_has_changed(
 
 
 def test_the_wait_for_old_messages_is_ended(stack: Stack, admin: PulsarAdmin, store: CasReader, start: Start) -> None:
-    """`proceed` ends it: the topic is scalable, and what is left is told and stays."""
+    """`proceed` ends it: the topic is scalable, and the rest is reported and stays."""
     name = _topic(stack, admin, "later/space")
     run = start(_input(stack, admin, name, force=True, hold_before_cutover=False))
     run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
@@ -175,7 +175,7 @@ def test_the_wait_for_old_messages_is_ended(stack: Stack, admin: PulsarAdmin, st
     assert any("the wait for old messages was ended by `proceed`" in note for note in report.notes)
     _is_as_before(admin, store, name)
     backlogs = {QUEUE: 0, STREAM: 0}
-    for part in map(name.of_partition, range(2)):
-        for subscription, stats in admin.topics.stats(part).subscriptions.items():
+    for partition in map(name.of_partition, range(2)):
+        for subscription, stats in admin.topics.stats(partition).subscriptions.items():
             backlogs[subscription] += stats.msg_backlog
     assert backlogs == {QUEUE: MESSAGES, STREAM: MESSAGES}

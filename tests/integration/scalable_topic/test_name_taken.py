@@ -25,8 +25,8 @@ _VERSION = '{"type":"record","name":"Order","fields":[{"name":"number","type":["
 _STILL = {"enabled": False}
 
 
-def _blockers(found: Precheck) -> list[str]:
-    return [blocker.code for blocker in found.blockers]
+def _blockers(result: Precheck) -> list[str]:
+    return [blocker.code for blocker in result.blockers]
 
 
 def test_an_empty_topic_of_the_name_is_removed(
@@ -74,9 +74,9 @@ def test_a_topic_of_the_name_that_holds_messages_stays(
     wait_for("a message", lambda: any(record.sent for record in clients.collect()[0]), 30)
     clients.stop_sending(10)
     steps = TopicSteps(stack, name, replace_empty=True)
-    found = steps.run(precheck.precheck)
-    assert _blockers(found) == ["NAME_TAKEN"]
-    assert "producer" in str(found.blockers[0])
+    result = steps.run(precheck.precheck)
+    assert _blockers(result) == ["NAME_TAKEN"]
+    assert "producer" in str(result.blockers[0])
     clients.close()
     steps.run(hold_release.guard)
     with pytest.raises(StoreConflict, match="it is not removed"):
@@ -86,16 +86,16 @@ def test_a_topic_of_the_name_that_holds_messages_stays(
     steps.run(hold_release.undo)
 
 
-@pytest.mark.parametrize("behind", [2, 3], ids=["the segment", "the record"])
+@pytest.mark.parametrize("after_look", [2, 3], ids=["the segment", "the record"])
 def test_a_late_removal(
-    stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch, behind: int
+    stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch, after_look: int
 ) -> None:
     """An attempt that froze during the removal, and continues when the topic is scalable, takes nothing of it away."""
-    name = _drained(stack, admin, f"taken-late-{behind}")
+    name = _drained(stack, admin, f"taken-late-{after_look}")
     admin.scalable_topics.create(name)
     lost = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
     lost.run(hold_release.guard)
-    late = FrozenStep(lost, flip.flip, behind, monkeypatch)
+    late = FrozenStep(lost, flip.flip, after_look, monkeypatch)
     assert late.freezes()
     lost.running.clear()
     following = TopicSteps(stack, name, "run-2", replace_empty=True, auto_scale=_STILL)
@@ -159,15 +159,15 @@ def test_a_topic_that_took_the_name_of_a_lost_run(stack: Stack, admin: PulsarAdm
     admin.scalable_topics.create(name)
     lost.running.clear()
     following = TopicSteps(stack, other, "run-2", auto_scale=_STILL)
-    (told,) = following.run(hold_release.guard).notes
-    assert "another scalable topic has the name" in told
+    (note,) = following.run(hold_release.guard).notes
+    assert "another scalable topic has the name" in note
     assert read_scalable(store, name).layout
     assert not admin.topics.internal_stats(name).terminated
     following.run(hold_release.undo)
 
 
 def _is_refused(admin: PulsarAdmin, steps: TopicSteps, name: TopicName, why: str) -> None:
-    """PRECHECK and the flip refuse in these words, and the regular topic still takes messages."""
+    """Check that PRECHECK and the flip refuse in these words, and the regular topic still takes messages."""
     (blocker,) = steps.run(precheck.precheck).blockers
     assert (blocker.code, why in blocker.cause) == ("NAME_TAKEN", True)
     steps.run(hold_release.guard)

@@ -52,7 +52,7 @@ def _topics(admin: PulsarAdmin, namespace: str, count: int) -> list[TopicName]:
 
 
 def _cannot(admin: PulsarAdmin, name: TopicName) -> None:
-    """Have a topic that cannot become scalable: brokers cannot record such a subscription."""
+    """Make a topic that cannot become scalable: brokers cannot record such a subscription."""
     admin.subscriptions.create(name, "with/slash")
 
 
@@ -153,5 +153,5 @@ def test_a_topic_whose_name_is_taken_is_reported(
 
 def test_patterns_that_fit_nothing_are_refused(stack: Stack, admin: PulsarAdmin, environment: Environment) -> None:
     """The blocker says what was looked for."""
-    failure = environment.operator.refusal(_input(stack, admin, "nobody/has/*"))
+    failure = environment.operator.refusal(_input(stack, admin, "missing/has/*"))
     assert "NO_TOPICS" in failure.message

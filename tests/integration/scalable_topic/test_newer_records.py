@@ -28,7 +28,7 @@ _NEWER = "use a newer pulsar-migrate"
 def test_a_record_that_cannot_be_read_keeps_guards_and_lock(
     stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It counts as newer: nothing is put back or deleted, no message says to delete it, and a later start completes."""
+    """It counts as newer: nothing is restored or deleted, no message says to delete it, and a later start completes."""
     name = make_topic(stack, admin, "newer/records")
     steps = TopicSteps(stack, name)
     steps.run(hold_release.guard)
@@ -40,10 +40,10 @@ def test_a_record_that_cannot_be_read_keeps_guards_and_lock(
     with pytest.raises(StoreConflict, match=_NEWER) as failed:
         steps.run(flip.flip)
     undone = steps.run(hold_release.undo)
-    told = [str(failed.value), *undone.notes]
+    messages = [str(failed.value), *undone.notes]
     assert undone.why == ""
-    assert all(_NEWER in one for one in told)
-    assert not [one for one in told if "elete" in one]
+    assert all(_NEWER in message for message in messages)
+    assert not [message for message in messages if "elete" in message]
     assert store.get(CLAIM) is None
     assert admin.namespaces.retention(name.namespace_path) == _HELD
     assert store.get(topic_record(f"{name.namespace_path}/{name.topic}"))

@@ -48,8 +48,8 @@ def _native(admin: PulsarAdmin, topic: str, segments: int = 2) -> TopicName:
     name = TopicName.parse(f"{SPACE}/{topic}")
     admin.scalable_topics.create(name, segments)
     admin.scalable_topics.set_auto_scale_policy(name, OWN)
-    for one in admin.scalable_topics.layout(name).active:
-        admin.scalable_topics.create_segment(name, one.descriptor, ["unrecorded"])
+    for segment in admin.scalable_topics.layout(name).active:
+        admin.scalable_topics.create_segment(name, segment.descriptor, ["unrecorded"])
     return name
 
 
@@ -63,7 +63,7 @@ def _nothing_is_left(store: CasStore) -> None:
 
 
 def _policy(store: CasStore, name: TopicName) -> AutoScalePolicy:
-    """As it is stored: a broker answers from its cache, which follows a moment later."""
+    """Return the stored policy: a broker answers from its cache, which follows a moment later."""
     return AutoScalePolicy.model_validate((read_record(store, name.scalable_path) or {})["autoScalePolicy"])
 
 
@@ -73,9 +73,9 @@ def _has_all(admin: PulsarAdmin, store: CasStore, name: TopicName, *subscription
     assert layout_faults(layout) == []
     assert _policy(store, name) == OWN
     assert set(recorded_subscriptions(store, name)) == set(subscriptions)
-    for one in layout.active:
+    for segment in layout.active:
         for subscription in subscriptions:
-            assert admin.scalable_topics.backlog(name, one.descriptor, subscription) == 0
+            assert admin.scalable_topics.backlog(name, segment.descriptor, subscription) == 0
     return layout
 
 
@@ -124,9 +124,7 @@ def test_an_attempt_that_comes_again_changes_nothing_more(stack: Stack, admin: P
     _nothing_is_left(store)
 
 
-def test_an_attempt_that_died_behind_the_request_is_completed(
-    stack: Stack, admin: PulsarAdmin, store: CasStore
-) -> None:
+def test_attempt_that_died_after_the_request_is_completed(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """The next one finds the split, gives the policy back and says that it was done."""
     name = _native(admin, "died", 1)
     operations = Operations(stack, Operation.SPLIT, str(name))
@@ -148,7 +146,7 @@ def test_an_attempt_that_died_behind_the_request_is_completed(
 
 
 def test_the_next_run_puts_back_what_a_terminated_one_held(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """Whichever operation comes next on the cluster; a policy that somebody has set since stays."""
+    """Any next operation on the cluster restores it; a policy that was set since stays."""
     names = [_native(admin, f"left-{number}", 1) for number in range(2)]
     dead = Operations(stack, Operation.SPLIT, *map(str, names))
     for name in names:
@@ -195,15 +193,15 @@ def test_a_late_attempt_changes_nothing(stack: Stack, admin: PulsarAdmin, store:
 
 
 def test_missing_children_are_made(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """A new segment that is not there is, when its split is told, and what had no record has one."""
+    """A missing new segment is created and its split reported, and a subscription without a record gets one."""
     name = _native(admin, "healed", 1)
     admin.scalable_topics.split(name, 0)
     (missing, _) = admin.scalable_topics.layout(name).active
     url = f"{stack.admin_urls[0]}/admin/v2/segments/{SPACE}/{name.topic}/{missing.descriptor}"
     httpx.delete(url, params={"force": True}, follow_redirects=True).raise_for_status()
-    (told,) = carried_out(stack, Operation.AUDIT, str(name)).outcomes
-    assert "unrecorded have no record" in told
-    assert f"segment {missing.descriptor} is missing" in told
+    (outcome,) = carried_out(stack, Operation.AUDIT, str(name)).outcomes
+    assert "unrecorded have no record" in outcome
+    assert f"segment {missing.descriptor} is missing" in outcome
     done = carried_out(stack, Operation.SPLIT, str(name), segment=0)
     # The other one came of a split without a record, and lacked the subscription.
     assert (done.unchanged, done.registered, done.healed, done.failures) == (1, 1, 2, ())
@@ -212,11 +210,11 @@ def test_missing_children_are_made(stack: Stack, admin: PulsarAdmin, store: CasS
 
 
 def test_an_audit_names_what_will_be_lost(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """It changes nothing, also where no broker leads the topic, unless it shall; then nothing is left to find."""
+    """It changes nothing, also where no broker leads the topic, unless it fixes; then nothing is left to find."""
     name = _native(admin, "audited", 2)
-    found = carried_out(stack, Operation.AUDIT, f"{SPACE}/audit*")
-    (told,) = found.outcomes
-    assert told.startswith(f"{SPACE}/audited: unrecorded have no record: what they have not consumed is lost")
+    audit = carried_out(stack, Operation.AUDIT, f"{SPACE}/audit*")
+    (outcome,) = audit.outcomes
+    assert outcome.startswith(f"{SPACE}/audited: unrecorded have no record: what they have not consumed is lost")
     assert recorded_subscriptions(store, name) == {}
     assert controller_of(store, name) is None
     plan = Operations(stack, Operation.AUDIT, str(name), fix=True, dry_run=True).check().plan
@@ -250,8 +248,8 @@ def test_a_split_that_was_left_by_halves(stack: Stack, admin: PulsarAdmin, store
     name = _native(admin, "halved", 1)
     (half,) = admin.scalable_topics.layout(name).active
     admin.scalable_topics.terminate_segment(name, half.descriptor)
-    (told,) = carried_out(stack, Operation.AUDIT, str(name), fix=True).outcomes
-    assert f"segment {half.descriptor} takes no messages" in told
+    (outcome,) = carried_out(stack, Operation.AUDIT, str(name), fix=True).outcomes
+    assert f"segment {half.descriptor} takes no messages" in outcome
     assert carried_out(stack, Operation.AUDIT, str(name)).with_findings == 1
     assert carried_out(stack, Operation.SPLIT, str(name), segment=half.segment_id).changed == 1
     assert carried_out(stack, Operation.AUDIT, str(name)).unchanged == 1
@@ -264,9 +262,9 @@ def test_policies(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     wanted: dict[str, Any] = {"auto_scale": {"enabled": True, "min_segments": 4}}
     plan = Operations(stack, Operation.SET_AUTO_SCALE, str(name), dry_run=True, **wanted).check().plan
     assert plan
-    (told,) = plan.outcomes
+    (outcome,) = plan.outcomes
     would, instead = "{'enabled': True, 'minSegments': 4}", "{'enabled': True, 'minSegments': 2}"
-    assert told == f"{SPACE}/scaled: its policy would be {would} instead of {instead}"
+    assert outcome == f"{SPACE}/scaled: its policy would be {would} instead of {instead}"
     assert _policy(store, name) == OWN
     assert carried_out(stack, Operation.SET_AUTO_SCALE, str(name), **wanted).changed == 1
     assert _policy(store, name) == AutoScalePolicy(enabled=True, min_segments=4)

@@ -41,7 +41,7 @@ def _led(admin: PulsarAdmin, topic: str, segments: int = 1) -> TopicName:
 
 def _broker(stack: Stack, leader: str | None) -> Server:
     assert leader
-    return next(one for one in stack if one.kind == "broker" and leader.endswith(f":{one.ports['http']}"))
+    return next(server for server in stack if server.kind == "broker" and leader.endswith(f":{server.ports['http']}"))
 
 
 @pytest.mark.exhaustive
@@ -52,28 +52,28 @@ def test_a_leader_dies(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Non
     """
     split, haunted = _led(admin, "leader-split"), _led(admin, "leader-haunted")
     leader = _broker(stack, controller_of(store, split))
-    other = next(one for one in stack if one.kind == "broker" and one is not leader)
+    other = next(server for server in stack if server.kind == "broker" and server is not leader)
     assert _broker(stack, controller_of(store, haunted)) is leader
     url = f"http://127.0.0.1:{other.ports['http']}"
     assert httpx.get(f"{url}/admin/v2/scalable/{SPACE}/{haunted.topic}/stats").is_redirect
-    _dies_amid(Operation.SPLIT, split, stack, store)
+    _dies_during(Operation.SPLIT, split, stack, store)
     _is_whole(admin, split, 2)
     assert carried_out(stack, Operation.SPLIT, str(haunted)).changed == 1
     leader.start()
 
 
 @pytest.mark.exhaustive
-def test_a_leader_dies_amid_a_merge(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+def test_a_leader_dies_during_a_merge(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """The next leader completes it: both parents have ended, and one segment takes what both took."""
     name = _led(admin, "leader-merge", 2)
     leader = _broker(stack, controller_of(store, name))
-    _dies_amid(Operation.MERGE, name, stack, store)
+    _dies_during(Operation.MERGE, name, stack, store)
     _is_whole(admin, name, 1)
     leader.start()
 
 
-def _dies_amid(operation: Operation, name: TopicName, stack: Stack, store: CasStore) -> None:
-    """Carry an operation out whose leader is killed once it has begun."""
+def _dies_during(operation: Operation, name: TopicName, stack: Stack, store: CasStore) -> None:
+    """Run an operation whose leader is killed once it has begun."""
     operations = Operations(stack, operation, str(name))
     path = operation_record(f"{SPACE}/{name.topic}")
 
@@ -94,5 +94,5 @@ def _dies_amid(operation: Operation, name: TopicName, stack: Stack, store: CasSt
 def _is_whole(admin: PulsarAdmin, name: TopicName, active: int) -> None:
     layout = admin.scalable_topics.layout(name)
     assert (len(layout.active), layout_faults(layout)) == (active, [])
-    for one in layout.active:
-        assert admin.scalable_topics.backlog(name, one.descriptor, "queue") == 0
+    for segment in layout.active:
+        assert admin.scalable_topics.backlog(name, segment.descriptor, "queue") == 0

@@ -36,8 +36,8 @@ def test_operations_on_oxia(make_stack: MakeStack) -> None:
         name = TopicName.parse(f"{SPACE}/native")
         admin.scalable_topics.create(name, 2)
         admin.scalable_topics.set_auto_scale_policy(name, OWN)
-        for one in admin.scalable_topics.layout(name).active:
-            admin.scalable_topics.create_segment(name, one.descriptor, ["unrecorded"])
+        for segment in admin.scalable_topics.layout(name).active:
+            admin.scalable_topics.create_segment(name, segment.descriptor, ["unrecorded"])
         assert carried_out(stack, Operation.AUDIT, f"{SPACE}/nat*").with_findings == 1
         dead = Operations(stack, Operation.SPLIT, str(name), segment=0)
         assert dead.operate().failures == ()

@@ -40,8 +40,8 @@ def test_segments_change_under_traffic(
 ) -> None:
     """Nothing is lost or doubled; an audit finds what only clients have made, and cures it.
 
-    What a V5 producer has under way when its segment is sealed is sent again behind later messages of the same key,
-    also where brokers split on their own (seen): the order is not looked at.
+    A V5 producer whose segment is sealed sends unconfirmed messages again after later ones of the same key, also where
+    brokers split on their own (seen): the order is not checked.
     """
     changed, audited = (TopicName.parse(f"{SPACE}/live-{which}") for which in ("changed", "audited"))
     for name in (changed, audited):
@@ -56,14 +56,14 @@ def test_segments_change_under_traffic(
         assert (done.changed, done.registered) == (1, 2)
         traffic.wait_for_more(20)
         assert carried_out(stack, Operation.MERGE, str(changed)).changed == 1
-        found = carried_out(stack, Operation.AUDIT, f"{SPACE}/live-*")
-        assert (found.with_findings, found.unchanged) == (1, 1)
-        assert f"live-audited: {STREAM}, {QUEUE} have no record" in found.outcomes[0]
+        first_audit = carried_out(stack, Operation.AUDIT, f"{SPACE}/live-*")
+        assert (first_audit.with_findings, first_audit.unchanged) == (1, 1)
+        assert f"live-audited: {STREAM}, {QUEUE} have no record" in first_audit.outcomes[0]
         assert carried_out(stack, Operation.AUDIT, str(audited), fix=True).registered == 2
         traffic.wait_for_more(20)
         audit = traffic.stop(_DELIVERED)
-        left = _left(admin, changed) if audit.lost else {}
-    assert (audit.lost, audit.duplicates.other, audit.corrupt) == (0, 0, 0), (audit.subscriptions, left)
+        backlogs = _backlogs(admin, changed) if audit.lost else {}
+    assert (audit.lost, audit.duplicates.other, audit.corrupt) == (0, 0, 0), (audit.subscriptions, backlogs)
     assert (audit.dead_producers, audit.dead_consumers) == ({}, ())
     for name in (changed, audited):
         assert recorded_subscriptions(store, name) == {
@@ -73,15 +73,15 @@ def test_segments_change_under_traffic(
     assert len(admin.scalable_topics.layout(changed).active) == 2
 
 
-def _left(admin: PulsarAdmin, name: TopicName) -> dict[str, int]:
+def _backlogs(admin: PulsarAdmin, name: TopicName) -> dict[str, int]:
     """Return what subscriptions have left of each segment, as far as brokers have it loaded."""
-    found: dict[str, int] = {}
+    backlogs: dict[str, int] = {}
     for segment in admin.scalable_topics.layout(name).segments.values():
         for subscription in (QUEUE, STREAM):
             with suppress(AdminNotFound):
                 backlog = admin.scalable_topics.backlog(name, segment.descriptor, subscription)
-                found[f"{subscription} on {segment.descriptor}"] = backlog
-    return found
+                backlogs[f"{subscription} on {segment.descriptor}"] = backlog
+    return backlogs
 
 
 def _plan(name: TopicName) -> TopicPlan:

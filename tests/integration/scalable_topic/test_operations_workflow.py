@@ -89,7 +89,7 @@ def test_a_list_of_topics(admin: PulsarAdmin, store: CasStore, start: Start) -> 
         f"{SPACE}/listed-{number}: 0000-7fff-0 became 0000-3fff-2, 4000-7fff-3" for number in range(3)
     ]
     (failed,) = report.failed_items
-    assert {one.path for one in failed.items} == {f"{SPACE}/listed-broken", f"{SPACE}/listed-missing"}
+    assert {item.path for item in failed.items} == {f"{SPACE}/listed-broken", f"{SPACE}/listed-missing"}
     assert [len(admin.scalable_topics.layout(name).active) for name in names] == [3] * 3
     _nothing_is_left(store)
     store.delete(broken.scalable_path, 0)
@@ -109,9 +109,12 @@ def test_segments_get_other_entry_buckets(admin: PulsarAdmin, store: CasStore, s
     for name in names:
         layout = admin.scalable_topics.layout(name)
         assert layout_faults(layout) == []
-        assert {one.descriptor: one.buckets for one in layout.active} == {"0000-7fff-2": 3, "8000-ffff-1": 2}
+        assert {segment.descriptor: segment.buckets for segment in layout.active} == {
+            "0000-7fff-2": 3,
+            "8000-ffff-1": 2,
+        }
         assert layout.segments[0].child_ids == (2,)
-        assert [admin.scalable_topics.backlog(name, one.descriptor, "all") for one in layout.active] == [0, 0]
+        assert [admin.scalable_topics.backlog(name, segment.descriptor, "all") for segment in layout.active] == [0, 0]
     # The parent, and the segment that has the buckets.
     for segment in (0, 2):
         again = start(Operation.REBUCKET, f"{SPACE}/bucketed-0", buckets=3, segment=segment).result()
@@ -146,7 +149,7 @@ def test_what_the_cluster_uses_is_looked_at(admin: PulsarAdmin, store: CasStore,
 def test_an_operation_waits_for_a_migration(
     environment: Environment, stack: Stack, admin: PulsarAdmin, store: CasStore, start: Start
 ) -> None:
-    """Until that gives the cluster back; `rollback` ends the wait, and nothing was changed. What only looks goes on."""
+    """It waits until that run releases the cluster; `rollback` ends the wait. Reading operations continue."""
     name = TopicName.parse(f"persistent://{SPACE}/held")
     fill(stack, admin, name, 0)
     given = {"cluster": stack.state.spec.cluster, "metadata_url": stack.metadata_url, "admin_urls": stack.admin_urls}
@@ -170,7 +173,7 @@ def test_an_operation_waits_for_a_migration(
 
 
 def test_a_copy_to_a_regular_topic(stack: Stack, admin: PulsarAdmin, store: CasStore, start: Start) -> None:
-    """Every message is there once, in the order of its key; retention is held meanwhile, and as before at the end."""
+    """Every message is there once, in the order of its key; retention is held during the copy, then restored."""
     namespace = "operated/copies"
     create_namespace(admin, namespace)
     name, target = (TopicName.parse(f"persistent://{namespace}/{which}") for which in ("source", "source-v4"))
@@ -191,7 +194,7 @@ def test_a_copy_to_a_regular_topic(stack: Stack, admin: PulsarAdmin, store: CasS
 
 def test_nothing_fits(start: Start) -> None:
     """A pattern without any topic is a blocker, with its cure."""
-    failure = start(Operation.AUDIT, f"{SPACE}/nobody-*").failure()
+    failure = start(Operation.AUDIT, f"{SPACE}/missing-*").failure()
     assert "NO_TOPICS" in failure.message
 
 

@@ -45,7 +45,7 @@ FOR_EVER = Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
 
 
 def test_brokers_on_oxia(make_stack: MakeStack, environment: Environment) -> None:
-    """The topic is complete, with its schema, and what a lost run has changed is put back by the next start."""
+    """The topic is complete, with its schema, and what a lost run has changed is restored by the next start."""
     stack = make_stack(StackSpec(oxias=1, bookies=1, brokers=1, metadata="oxia"))
     lost, name = (TopicName.parse(f"persistent://on/oxia/{which}") for which in ("lost", "kept"))
     with (
@@ -63,13 +63,13 @@ def test_brokers_on_oxia(make_stack: MakeStack, environment: Environment) -> Non
         assert recorded_namespaces(store) == ["on/oxia"]
         admin.schemas.add(name, "JSON", '{"type":"record","name":"Order","fields":[]}')
         schema = admin.schemas.versions(name)
-        kept = {"auto_scale": {"enabled": False}}
-        run = environment.operator.start(_input(stack, admin, name, client_timeout="PT0S", **kept))
+        fields = {"auto_scale": {"enabled": False}}
+        run = environment.operator.start(_input(stack, admin, name, client_timeout="PT0S", **fields))
         assert "ordered subscriptions with a backlog" in run.failure().message
-        wait_until_equal("the policies of before", lambda: admin.namespaces.retention("on/oxia"), OWN, 30)
-        for one in (QUEUE, "stream"):
-            admin.subscriptions.skip_all(name, one)
-        report = environment.operator.run(_input(stack, admin, name, **kept))
+        wait_until_equal("the previous policies", lambda: admin.namespaces.retention("on/oxia"), OWN, 30)
+        for subscription in (QUEUE, "stream"):
+            admin.subscriptions.skip_all(name, subscription)
+        report = environment.operator.run(_input(stack, admin, name, **fields))
         assert report.outcome is Outcome.DONE, report.notes
         assert [regular_parent.sealed_at_ms for regular_parent in regular_parents_of(admin, name)] == 2 * [
             NEVER_DROPPED
@@ -120,7 +120,7 @@ def safe(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.T
 
 @pytest.mark.exhaustive
 def test_brokers_with_tls_and_tokens(safe: _Safe, environment: Environment) -> None:
-    """All that the migration asks and changes goes by TLS, as a superuser."""
+    """The migration uses TLS, as a superuser, for all that it reads and changes."""
     environment.secrets.write("blue", safe.key.token("root"), safe.authority.cert_file)
     name = TopicName.parse("persistent://safe/space/topic")
     with (

@@ -47,20 +47,20 @@ def test_own_retention_keeps_the_regular_topic(stack: Stack, admin: PulsarAdmin)
     _retain(admin, name)
     cleaned = steps.run(cleanup.clean_up)
     assert cleaned.deleted == 0
-    (kept,) = cleaned.remaining
-    assert kept.reason.startswith("policies of its own keep its messages (retention)")
+    (item,) = cleaned.remaining
+    assert item.reason.startswith("policies of its own keep its messages (retention)")
     with closing(quiet_client(stack.broker_url)) as client:
         reader = client.create_reader(str(name), pulsar.MessageId.earliest)
-        found = [int(reader.read_next(30_000).data()) for _ in range(MESSAGES)]
+        numbers = [int(reader.read_next(30_000).data()) for _ in range(MESSAGES)]
         reader.close()
-    assert found == [*range(MESSAGES)]
+    assert numbers == [*range(MESSAGES)]
 
 
 def test_what_changes_after_a_flip_died_is_looked_at(
     stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What PRECHECK asks is asked again, however long ago an attempt died before its call, and all is taken back."""
-    name = TopicName.parse("persistent://public/default/retained-meanwhile")
+    """The checks of PRECHECK are repeated, however long ago an attempt died before its call, and all is undone."""
+    name = TopicName.parse("persistent://public/default/retained-later")
     fill(stack, admin, name, 0)
     drain_all(stack, admin, name)
     steps = TopicSteps(stack, name, cleanup="remove")
@@ -80,7 +80,7 @@ def test_what_changes_after_a_flip_died_is_looked_at(
     monkeypatch.setattr(PulsarCluster, "await_late_requests", nothing)
     with pytest.raises(StoreConflict, match="OWN_RETENTION"):
         steps.run(flip.flip)
-    assert store.children("/managed-ledgers/public/default/segment/retained-meanwhile") == []
+    assert store.children("/managed-ledgers/public/default/segment/retained-later") == []
     assert read_scalable(store, name).state is RecordState.ABSENT
     assert store.get(bar_path(name)) is None
     steps.run(hold_release.undo)

@@ -1,4 +1,4 @@
-"""What a broker keeps of scalable topics in its metadata store."""
+"""Records of scalable topics in a broker's metadata store."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def test_records_of_a_topic(stack: Stack, admin: PulsarAdmin, store: CasStore) -
     admin.scalable_topics.create(topic, 2)
     admin.scalable_topics.register(topic, ODD, SubscriptionKind.QUEUE)
     admin.scalable_topics.register(topic, "plain", SubscriptionKind.STREAM)
-    found = read_scalable(store, topic)
-    assert (found.state, found.layout) == (RecordState.GOOD, admin.scalable_topics.layout(topic))
+    record = read_scalable(store, topic)
+    assert (record.state, record.layout) == (RecordState.GOOD, admin.scalable_topics.layout(topic))
     assert recorded_subscriptions(store, topic) == {ODD: SubscriptionKind.QUEUE, "plain": SubscriptionKind.STREAM}
     assert store.get(subscription_path(topic, ODD)) is not None
     assert f"http://{controller_of(store, topic)}" in stack.admin_urls
 
 
 def test_subscription_with_a_slash_has_no_endpoint(admin: PulsarAdmin, store: CasStore) -> None:
-    """Topics of old may have one; here the broker fails, and leaves a record of another name behind."""
+    """Old topics may have one; here the broker fails, and leaves a record of another name."""
     topic = TopicName("public", "default", "record-slash")
     admin.scalable_topics.create(topic, 1)
     with pytest.raises(AdminNotFound):

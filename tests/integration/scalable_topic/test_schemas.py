@@ -1,4 +1,4 @@
-"""What brokers delete of a topic, and when: regular topics after the grace window, and its schema never (5.0.1)."""
+"""Deletions by brokers: regular topics after the grace window, and a topic's schema never (5.0.1)."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_regular_topics_stay_until_the_window_ends(stack: Stack, admin: PulsarAd
         steps.running |= {f"run-{name.topic}" for name in names}
         for step in (hold_release.guard, flip.flip, draining.verify, hold_release.complete):
             steps.run(step)
-    *kept, released = names
+    *held_topics, released = names
     # Brokers look at each topic every 60 s, at this one last.
     admin.subscriptions.delete(released, GRACE)
-    clients.attach([stream_plan(name) for name in kept])
-    clients.open_producers([ProducerPlan(name.topic, str(name), Language.JAVA_V5) for name in kept])
+    clients.attach([stream_plan(name) for name in held_topics])
+    clients.open_producers([ProducerPlan(name.topic, str(name), Language.JAVA_V5) for name in held_topics])
     clients.start()
     wait_for("the parent to be dropped", lambda: not regular_parents_of(admin, released), _COLLECTED)
-    for name in kept:
+    for name in held_topics:
         assert len(regular_parents_of(admin, name)) == max(names[name], 1)
         held = [stats.subscriptions[GRACE].msg_backlog for stats in _parts(admin, name)]
         assert sum(held) == MESSAGES
@@ -142,6 +142,6 @@ def _with_schema(stack: Stack, admin: PulsarAdmin, name: TopicName, partitions: 
     drain_all(stack, admin, name)
     for data in _VERSIONS:
         admin.schemas.add(name, "JSON", data)
-    found = admin.schemas.versions(name)
-    assert [version.version for version in found] == [0, 1]
-    return found
+    versions = admin.schemas.versions(name)
+    assert [version.version for version in versions] == [0, 1]
+    return versions

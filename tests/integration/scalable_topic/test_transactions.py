@@ -45,7 +45,7 @@ def test_open_transactions_are_waited_for(
     steps.run(hold_release.guard)
 
     def transact() -> None:
-        # It waits for a message that nobody sends, and lets its transaction expire.
+        # It waits for a message that is never sent, and lets its transaction expire.
         with suppress(Refused):
             java.transact(
                 stack.broker_url, str(name), [b"within"], subscription="s", acknowledge=[b"never"], commit=True
@@ -81,7 +81,7 @@ def test_messages_in_chunks(stack: Stack, admin: PulsarAdmin) -> None:
         assert waits_for(task.read_topic(name), force=True) == ""
         producer.send(bytes(3_000_000))
         # Brokers notice it when they count rates.
-        told = "producers of messages in chunks"
-        wait_for("the broker to notice", lambda: told in waits_for(task.read_topic(name), force=True), _ENDED)
+        reason = "producers of messages in chunks"
+        wait_for("the broker to notice", lambda: reason in waits_for(task.read_topic(name), force=True), _ENDED)
         producer.close()
         assert waits_for(task.read_topic(name), force=True) == ""

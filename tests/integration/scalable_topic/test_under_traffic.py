@@ -64,7 +64,7 @@ def traffic(
 
 @pytest.fixture
 def watch(store: CasStore, admin: PulsarAdmin, topics: list[ScalableTopicPlan]) -> Generator[LayoutWatch]:
-    """What becomes of their layouts."""
+    """Yield a watch of the topics' layouts."""
     with LayoutWatch(store, admin, topics) as watch:
         yield watch
 
@@ -73,7 +73,7 @@ def watch(store: CasStore, admin: PulsarAdmin, topics: list[ScalableTopicPlan]) 
 def test_nothing_is_lost_doubled_or_late(
     stack: Stack, admin: PulsarAdmin, environment: Environment, traffic: ScalableTraffic, watch: LayoutWatch
 ) -> None:
-    """Subscriptions of all types get every message in order, whoever is away for a while, and no parent goes unread."""
+    """Subscriptions of all types get every message in order, also after an absence, and every parent is read."""
     traffic.wait_for_more(20)
     traffic.step_aside()
     report = environment.operator.run(_input(stack, admin))
