@@ -29,12 +29,12 @@ def catch_up(task: MetadataStoreTask, pre: PreCopy, seconds: float) -> CatchUp:
         ApplicationError: records differ although they did not change.
     """
     end = time.monotonic() + (seconds if pre.worker_queue == task.runtime.queue else 0.0)
-    since, changed, gap, highest = _caught_up(task, pre.since_zxid)
+    since, changed, gap, highest = _catch_up_once(task, pre.since_zxid)
     while (remaining := end - time.monotonic()) > 0:
         task.context.pause(min(_POLL_SECONDS, remaining))
-        # A session costs the source a transaction, so few changes wait for the end of the round.
+        # Each round opens a session, which costs the source a transaction. So a few changes wait for the last round.
         if len(task.watch.collect(task.runtime.access.timeout).paths) > FEW_CHANGES or task.watch.gap():
-            since, more, scanned, version = _caught_up(task, since)
+            since, more, scanned, version = _catch_up_once(task, since)
             changed, gap, highest = changed + more, gap or scanned, max(highest, version)
     # A record that changes very often may have a version above the margin now.
     floor = raise_floor(task, highest, pre.version_floor)  # mutant: metadata-store/no-line-after-catching-up
@@ -50,11 +50,11 @@ def not_caught_up(task: MetadataStoreTask) -> str:
     return f"{len(dirty.paths):,} records changed since" if len(dirty.paths) > _MANY_CHANGES else ""
 
 
-def _caught_up(task: MetadataStoreTask, since_zxid: int) -> tuple[int, int, str, int]:
+def _catch_up_once(task: MetadataStoreTask, since_zxid: int) -> tuple[int, int, str, int]:
     """Copy changes in one round.
 
     Returns:
-        The transaction id up to which all is equal, the number of changes, the gap, and the highest version.
+        The transaction id up to which the target is equal, the number of changes, the gap, and the highest version.
     """
     watch, highest, changed = task.watch, 0, 0
     with task.flag() as flag:
@@ -63,7 +63,7 @@ def _caught_up(task: MetadataStoreTask, since_zxid: int) -> tuple[int, int, str,
         flag.require(*OPEN_PHASES)
         changes = all_changes(task, since_zxid)
         if changes.gap:
-            # The watch reports later ones.
+            # The new watch reports only ephemerals that are created from now on.
             watch.add_ephemerals(jobs.ephemerals(task.engine, task.pair, tag=task.tag()))
         if changes.dirty.paths:
             with task.replica(*OPEN_PHASES) as replica:

@@ -34,7 +34,7 @@ _MOST_DELETIONS = 200
 
 
 class CopiedLateWrites(NamedTuple):
-    """CopiedLateWrites writes to the source that were copied after the commit.
+    """Late writes to the source that were copied to the target after the commit.
 
     Attributes:
         copied: number of copied paths.

@@ -126,9 +126,9 @@ def _verify_offline(task: MetadataStoreTask, pre: PreCopy) -> Verification:
     with task.replica() as replica:
         # Repaired once: services are stopped, so a record that differs again has another writer or cannot be stored.
         replica.apply(rest.paths)
-        if stays := replica.differences(rest.paths):
+        if different := replica.differences(rest.paths):
             raise ApplicationError(
-                f"{len(stays)} records of the target differ after they were written again: {name_paths(stays)}",
+                f"{len(different)} records of the target differ after they were written again: {name_paths(different)}",
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
@@ -189,7 +189,7 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
         with task.replica(FlagPhase.COMPLETED) as replica:
             late = follow_late_writes(task, replica, commit)
             rebroadcast_flag(task)
-            # Services that followed only the second flag wrote to the source until then.
+            # Services that missed the first setting of the flag wrote to the source until this one.
             later = follow_late_writes(task, replica, commit)
     with task.target_claim() as claim:
         claim.release()
@@ -217,15 +217,16 @@ class _EqualStores(NamedTuple):
 def _copy_until_equal(task: MetadataStoreTask, flag: FlagKeeper, pre: PreCopy) -> _EqualStores:
     """Copy changes right before the commit, until no record of Pulsar is known to differ.
 
-    A path that is copied after the commit may be written in the target first, and one of both writes is lost. Services
-    do not write other records in the target, so these may change all the time, and are copied after the commit.
+    If a path is copied only after the commit, a service may write it in the target first, and one of both writes is
+    lost. Services do not write records of other programs in the target. So these may change all the time, and are
+    copied after the commit.
 
     Raises:
         ApplicationError: `VerificationFailed` if services write all the time.
     """
     end, rounds, floor = 0.0, 0, pre.version_floor
     while True:
-        # After all copies, and before any service writes there.
+        # Read after all copies to the target, and before any service writes there.
         target = last_transaction(task.input.target_url, task.runtime.access) or floor
         # Mark before collecting. A worker that takes over after the commit searches late writes from here on.
         mark = flag.mark()
@@ -247,7 +248,7 @@ def _copy_until_equal(task: MetadataStoreTask, flag: FlagKeeper, pre: PreCopy) -
             if differing or not rounds:
                 converge(task, replica, changes, dirty)
             else:
-                # Only once: later changes are after the mark, and are copied after the commit.
+                # Records of other programs are copied once: their changes after the mark are copied after the commit.
                 replica.apply(dirty)  # mutant: metadata-store/records-of-others-are-not-copied-before-the-commit
             floor = raise_floor(task, replica.highest, floor)  # mutant: metadata-store/no-line-at-the-commit
         if rounds and not differing:
@@ -301,7 +302,7 @@ def _late_services(source: StoreReader, target: StoreReader) -> str:
 
 @step(MetadataStoreTask)
 def follow(task: MetadataStoreTask, pre: PreCopy) -> LateWrites:
-    """Copy what services that have not followed the commit wrote to the source, and repeat the flag; for the window.
+    """Copy late writes to the source, and set the flag again, at each check in the window.
 
     Raises:
         StoreError: a store failed; the step can be repeated.

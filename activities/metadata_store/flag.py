@@ -20,7 +20,7 @@ _FROM = {
     FlagPhase.FAILED: BLOCKING_PHASES,
 }
 
-# Fields that a new run does not take over from the previous one: it has not set the flag yet.
+# Fields of the claim that a new run resets, because it has not set the flag yet.
 _NEW_RUN = {"flag_version": -1, "blocked_since_ms": 0, "moved_ms": 0, "copied_zxid": 0, "target_mark": 0}
 
 
@@ -77,7 +77,7 @@ def read_state(store: CasReader) -> FlagState:
 
 
 class FlagKeeper:
-    """Sets the flag for one attempt.
+    """Sets the flag for one attempt at a step.
 
     Each change is a transaction of flag and claim with the versions that were read. So one of two concurrent writers
     fails, reads again, and finds the other's claim. A repeated attempt finds its change done.
@@ -133,7 +133,7 @@ class FlagKeeper:
         return retry(lambda: self._advance(to, target, copied_zxid, target_mark), FLAG)
 
     def rebroadcast(self) -> bool:
-        """Set the flag to what it is, for services that were disconnected when it was set; return whether it was set.
+        """Set the flag to its own value, for services that were disconnected before; return whether it was set.
 
         Services use a persistent watch, which does not report missed events: they would block writes indefinitely.
         Does nothing if this run did not set the flag, unless the flag is FAILED and the source has no claim.
@@ -170,8 +170,8 @@ class FlagKeeper:
     def expire(self) -> FlagState:
         """Set the flag to FAILED if this run blocks writes, whichever of its attempts holds the claim.
 
-        For the process that blocked them, which Temporal may not reach any more. Every running attempt finds its claim
-        moved, and stops.
+        Called by the worker process that blocked writes, if Temporal cannot reach it any more. Every running attempt
+        finds that its claim has moved, and stops.
         """
         return retry(self._expire, FLAG)
 

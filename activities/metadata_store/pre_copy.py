@@ -58,7 +58,7 @@ class _Bulk(NamedTuple):
 
 @step(MetadataStoreTask)
 def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
-    """Watch the source, copy it, compare both stores whole, and catch up, while brokers write.
+    """Watch the source, copy it, compare both stores completely, and catch up, while brokers write.
 
     `records` is the number that the precheck counted, for the progress.
 
@@ -81,16 +81,16 @@ def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
     taken = time.monotonic()
     bulk = _copy_and_compare(task, records)
     if had_tasks:  # mutant: metadata-store/lost-tasks-are-not-waited-for
-        # Long over, except for small stores.
+        # The copy of a large store takes longer than late writes can last, so this waits only for small stores.
         task.await_late_writers(taken)
     watch.add_ephemerals(bulk.comparison.ephemerals)
-    rest = repair_many(task, bulk.comparison)
+    unrepaired = repair_many(task, bulk.comparison)
     with task.target_claim() as target:
         target.renew(copying=False)
     # Now the highest copied version is known, and brokers do not write to the target before PREPARATION.
     # mutant: metadata-store/no-line-after-the-bulk-copy
-    floor = raise_floor(task, max(bulk.copied.highest, rest.highest))
-    rounds, highest = _catch_up(task, since_zxid, set(rest.paths))
+    floor = raise_floor(task, max(bulk.copied.highest, unrepaired.highest))
+    rounds, highest = _catch_up(task, since_zxid, set(unrepaired.paths))
     # A record that changes very often may have a version above the margin now.
     floor = raise_floor(task, highest, floor)  # mutant: metadata-store/no-line-at-the-end-of-pre-copy
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
@@ -107,10 +107,10 @@ def copy_whole(task: MetadataStoreTask, records: int) -> PreCopy:
         source.take()
     _own_target(task, _take_target(task))
     bulk = _copy_and_compare(task, records)
-    rest = repair_many(task, bulk.comparison)
+    unrepaired = repair_many(task, bulk.comparison)
     with task.replica() as replica:
-        replica.apply(rest.paths)
-    floor = raise_floor(task, max(bulk.copied.highest, rest.highest))  # mutant: metadata-store/no-line-offline
+        replica.apply(unrepaired.paths)
+    floor = raise_floor(task, max(bulk.copied.highest, unrepaired.highest))  # mutant: metadata-store/no-line-offline
     return bulk.result(task, since_zxid=0, rounds=0, floor=floor)
 
 
@@ -140,10 +140,10 @@ def _take_target(task: MetadataStoreTask) -> TargetClaim:
 
 
 def _own_target(task: MetadataStoreTask, claim: TargetClaim) -> None:
-    """Check that the target is free, or delete its records; once for all attempts and runs.
+    """Check that the target is free, or delete its records; only once for all attempts and runs.
 
-    PRECHECK may have checked long ago. Later records are our own copy, and those that the source does not have are
-    deleted.
+    The check of PRECHECK may be old. After this check all records of the target count as our own copy: later steps
+    delete those that the source does not have.
 
     Raises:
         ApplicationError: `Conflict`: the target is not free.
@@ -188,7 +188,9 @@ def _copy_and_compare(task: MetadataStoreTask, records: int) -> _Bulk:
 
 
 def raise_floor(task: MetadataStoreTask, highest: int, current: int = 0) -> int:
-    """Raise the version ids of later writes above the copied ones; return the version floor.
+    """Raise the version floor: Oxia gives later writes only versions above it, so no copied version is used twice.
+
+    Returns the new floor.
 
     Args:
         task: the migration.
@@ -211,7 +213,7 @@ def _catch_up(task: MetadataStoreTask, since_zxid: int, different: set[bytes]) -
         The number of rounds, and the highest version that was copied.
     """
     changes = all_changes(task, since_zxid)
-    # Differences count as changes: most of these records changed between the two reads.
+    # A difference counts as a change: most of these records changed between the two reads of the comparison.
     todo = changes.dirty.paths | different
     with task.replica(*OPEN_PHASES) as replica:
         return converge(task, replica, changes, todo, enough=FEW_CHANGES).rounds, replica.highest

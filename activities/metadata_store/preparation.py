@@ -39,15 +39,14 @@ _UNKNOWN_CLIENTS_TIMEOUT = 10.0
 def prepare(task: MetadataStoreTask) -> Preparation:
     """Set the flag, and wait until every participant's ephemerals are in the target.
 
-    A worker that would scan the source, or copy much, with writes blocked, does not set the flag.
-
-    PRECHECK's checks are repeated: days may have passed, a broker may have other settings, and transactions may have
-    started.
-
-    An empty list of participants proves nothing: after a failed attempt they do not register again. So a live session
-    must have written each ephemeral of the source to the target since, with its value. Sequential ones are excepted,
-    since they are not recreated. Ephemerals of a previous attempt do not count: their owners may not have seen this
+    First it repeats checks of PRECHECK: days may have passed, a broker may have other settings, and transactions may
+    have started. If the worker would need to scan the source, or to copy much, it returns a gap and does not set the
     flag.
+
+    Participants register in the source, and unregister when they are ready. An empty list does not prove readiness:
+    after a failed attempt they do not register again. So each ephemeral of the source must exist in the target with its
+    value, written by a live session after the flag was set. Ephemerals of a previous attempt do not count: their owners
+    may not have seen this flag. Sequential ephemerals are not recreated, and are not required.
 
     Raises:
         ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or if participants are missing

@@ -37,7 +37,8 @@ def unblock_writes(task: MetadataStoreTask, cause: str) -> Restoration:
         state = flag.unblock()
     # Only this run: a later one may be committed, if this one was reset after its end.
     mine = state.owned_by(task.workflow_id) and state.claim is not None and state.claim.is_of(task.attempt)
-    # The flag decides: a commit whose answer was lost has happened, and its late writes must still be copied.
+    # Read from the flag: if only the answer of the commit was lost, the migration is committed, and late writes must
+    # still be copied.
     committed = mine and state.flag.phase is FlagPhase.COMPLETED
     if not committed:
         task.forget_watch()

@@ -1,4 +1,15 @@
-"""Move a Pulsar cluster's metadata to another store (PIP-454)."""
+"""Move a Pulsar cluster's metadata to another store (PIP-454).
+
+Terms of all steps:
+
+- The *flag* is the znode in the source by which brokers and bookies follow the migration. Its phases PREPARATION and
+  COPYING block metadata writes, FAILED unblocks them, and COMPLETED makes services use the target: the commit.
+- The *watch* reports what changes in the source. It lives in one worker process, the *watcher*, so later steps are sent
+  to that worker's own task queue.
+- A *gap* says why the watch may have missed changes, for example because its worker died. It is closed by a scan of the
+  source by transaction ids, which takes long. So a gap is closed before writes are blocked, if it is known by then.
+- *Late writes* reach the source after the commit, from services that have not read the flag yet.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +52,8 @@ _THROTTLE_TIMEOUT = timedelta(seconds=30)
 
 _BLOCKED = "longest time with writes blocked"
 
-# If the watch is lost again and again at the cut-over, or the source changes too fast: two more attempts follow at
-# once, and the others within about ten minutes.
+# Attempts at the cut-over that find a gap, or too many changes: two more attempts follow at once, and the others within
+# about ten minutes.
 _GAPS_WITHOUT_REST, _MOST_GAPS = 2, 10
 _SHORTEST_REST, _LONGEST_REST = timedelta(seconds=5), timedelta(minutes=5)
 
@@ -87,7 +98,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             return self.report(Outcome.PLANNED, _plan_summary(self._facts))
         require_ready(self._facts.blockers)
         move = self._move_live if self.input.mode is Mode.LIVE else self._move_offline
-        await self.phases.rollback_on_failure(move, undo=self._fail)
+        await self.phases.rollback_on_failure(move, undo=self._roll_back)
         await self.phases.run(Phase.VALIDATION, self.window.watch)
         outcome = await self.window.clean_up()
         return self.report(outcome, f"the metadata of {self.input.cluster} is in {self.input.target}")
@@ -97,7 +108,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     async def _move_live(self) -> None:
         await self.phases.run(Phase.PRE_COPY, self._pre_copy, holds_inside=True)
         await self.phases.run(Phase.CATCH_UP, self._catch_up, holds_inside=True)
-        # From right before the flag is set to the commit: services cannot write metadata for so long.
+        # Metadata writes are blocked from the flag PREPARATION to the commit, so the deadline covers these phases.
         # mutant: metadata-store/no-deadline-while-writes-are-blocked
         async with self.timers.deadline(_BLOCKED, self.input.blocked_deadline):
             await self.phases.run(Phase.PREPARATION, self._prepare)
@@ -131,17 +142,18 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _pre_copy(self) -> None:
         call = Call("Copy and compare while brokers write")
-        self._copied(await self.activities.run(pre_copy.pre_copy, call, self._records))
+        self._record_copy(await self.activities.run(pre_copy.pre_copy, call, self._records))
 
     async def _copy_whole(self) -> None:
         call = Call("Copy and compare; all services are stopped")
-        self._copied(await self.activities.run(pre_copy.copy_whole, call, self._records))
+        self._record_copy(await self.activities.run(pre_copy.copy_whole, call, self._records))
 
     async def _catch_up(self) -> None:
         """Hold for as long as the operator wants, and copy changes during the hold."""
         await self.hold.wait(self._catch_up_for)
 
     async def _catch_up_for(self, length: timedelta) -> None:
+        """Copy changes for this long on the watcher; if it is gone, another worker closes the gap and becomes it."""
         pre = self.state.copied
         call = on_watcher(self.state, "Copy what changes, while brokers write")
         done = await self.activities.run(catch_up.catch_up, call, pre, length.total_seconds())
@@ -150,17 +162,18 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self.state.figures.caught_up_before_cutover = (self.state.figures.caught_up_before_cutover or 0) + done.changed
         # The worker answers, so its queue is not lost any more.
         self.state.lost_queues.discard(done.worker_queue)
-        # In the state at once: a cancelled round returns nothing, and the next steps go to this worker.
+        # Keep the result of each round: a later round that is cancelled returns nothing, and steps need the watcher.
         update = {"since_zxid": done.since_zxid, "version_floor": done.version_floor, "worker_queue": done.worker_queue}
         self.state.pre = pre.model_copy(update=update)
 
     async def _prepare(self) -> None:
+        """Block writes and wait for the services; if the watch has a gap, catch up first."""
         while True:
             call = on_watcher(self.state, "Brokers and bookies recreate their ephemerals in the target")
             ready = await self.activities.run(preparation.prepare, call)
             if not ready.gap:
                 break
-            # The watching worker is gone. Writes are not blocked yet, and not before another worker has caught up.
+            # The step found a gap, and did not block writes. Another attempt follows when a worker has caught up.
             self.timers.stop(_BLOCKED)  # mutant: metadata-store/a-deadline-before-writes-are-blocked
             await self._rest_after_gap(ready.gap)
             await self._catch_up_for(timedelta(0))  # mutant: metadata-store/the-cutover-does-not-wait-for-a-new-watcher
@@ -170,7 +183,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self.state.figures.preparation_seconds = ready.seconds
 
     async def _rest_after_gap(self, gap: str) -> None:
-        """Wait before the next attempt to catch up.
+        """Wait before the next attempt at the cut-over, after one that found this gap.
 
         Raises:
             ApplicationError: after the last attempt.
@@ -233,17 +246,22 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     # The rollback before COMPLETED (PIP-454, "Failure Handling") ------------------------------------------------------
 
-    async def _fail(self, cause: str) -> str:
-        """Unblock writes to the source, and remove the copy; return a reason to continue if the commit has happened."""
+    async def _roll_back(self, cause: str) -> str:
+        """Unblock writes to the source, and remove the copy from the target.
+
+        Returns:
+            Why the migration continues instead, if the commit has happened; empty after a rollback.
+        """
         # mutant: metadata-store/the-target-is-cleared-before-writes-are-free
         await self.phases.undo(Phase.FAILED, lambda: self._unblock(cause))
         # mutant: metadata-store/a-commit-that-happened-is-undone
         if (restored := self.state.restored) and restored.committed:
-            # Complete the interrupted commit: late writes, the second flag, our claim.
+            # The flag is COMPLETED, but the commit step was interrupted. Repeat it: it copies late writes, sets the
+            # flag again for services that missed it, and releases the claim of the target.
             if self.state.pre:
                 await self.phases.undo(Phase.COMPLETED, self._complete)
             return "the migration had been committed before it was interrupted, and continues"
-        # After the flag, because services wait for their writes, but not for an empty target.
+        # Only after writes are unblocked: services wait for them, and no service waits for an empty target.
         await self._clear_target()
         await self.window.forget_watch()
         return ""
@@ -306,7 +324,8 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         """Estimated number of records."""
         return self._facts.survey.records if self._facts.survey else 0
 
-    def _copied(self, pre: PreCopy) -> None:
+    def _record_copy(self, pre: PreCopy) -> None:
+        """Keep the result of the bulk copy in the state, and show its figures."""
         self.state.pre = pre
         if 0 < pre.version_floor < pre.highest_version:
             self.board.note(

@@ -31,8 +31,6 @@ MONITORING = (ROOT / "docs/monitoring.md").read_text()
 LIFECYCLE = (ROOT / "docs/lifecycle.md").read_text()
 BOOKIES = (ROOT / "docs/bookie_cluster.md").read_text()
 
-LONGEST_CELL = 200
-
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 
 
@@ -188,14 +186,6 @@ def test_named_tests_exist(page: Path) -> None:
         assert (ROOT / name).exists(), name
         if function:
             assert f"def {function}(" in (ROOT / name).read_text(), f"{name}::{function}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_cells_of_tables_are_short(page: Path) -> None:
-    """No cell of a table is longer than a reader takes in at a glance."""
-    text = _BLOCK.sub("", page.read_text())
-    cells = [cell.strip() for line in text.splitlines() if line.startswith("|") for cell in line.split("|")]
-    assert [cell for cell in cells if len(cell) > LONGEST_CELL] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
