@@ -34,7 +34,7 @@ class BackgroundThread(ABC):
     ) -> None:
         self._end.set()
         self._thread.join(_JOIN_LIMIT)
-        # A failure of the block itself says more.
+        # A failure of the block itself is more specific.
         if error is None and self._error is not None:
             raise self._error
 

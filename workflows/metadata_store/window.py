@@ -76,7 +76,7 @@ class ValidationWindow:
         return await self._window.clean_up(Phase.CLEANUP, self._remove_records)
 
     async def forget_watch(self) -> None:
-        """End the watch of the source, which is not needed any more."""
+        """End the watch of the source, which is no longer needed."""
         if self._input.mode is Mode.LIVE and self._state.pre:
             call = on_watcher(self._state, "End the watch of the source", total=_END_WATCH_TIMEOUT)
             await self._activities.try_run(catch_up.forget_watch, call, "the watch of the source was not ended")

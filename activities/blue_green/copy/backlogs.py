@@ -126,7 +126,7 @@ def repeat_final_copy(
     """Copy the messages that came since `final_copy`, right before the flag; return None if none came.
 
     A producer that connects while writes are quiet gets one message through, and so does each at the next turn of the
-    limit, which comes if `final_copy` took long or a worker died in it.
+    limit, if `final_copy` took long or its worker was lost.
 
     Args:
         task: of the attempt.

@@ -160,7 +160,7 @@ def copy_tail(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
 
 
 def has_uncopied_entries(copy: SubscriptionCopy, idle: Idle) -> bool:
-    """Return whether any of these topics holds something that belongs to its copy, and is not in it."""
+    """Return whether any of these topics holds entries that its copy lacks."""
     tally = _Tally(copy, idle)
     return any(tally.remaining(topic) for topic in idle)
 
@@ -172,7 +172,7 @@ def read_managed_ledger(admin: PulsarAdminReader, topic: TopicName) -> tuple[Int
 
 
 def read_through_broker(stats: InternalStats) -> bool:
-    """Return whether some of a topic's ledgers are not on bookies any more."""
+    """Return whether some of a topic's ledgers are no longer on bookies."""
     return any(ledger.offloaded for ledger in stats.ledgers)
 
 
@@ -181,7 +181,7 @@ def _copy(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
     tag = copy.engine.new_tag("copy")
     jobs.copy(
         copy.engine,
-        # Tasks that run at once share the throttle.
+        # Concurrent tasks share the throttle.
         replace(copy.ends, parallelism=max(1, min(len(idle), jobs.width(copy.engine, copy.ends, tag)))),
         list(idle),
         tally.next_copy,

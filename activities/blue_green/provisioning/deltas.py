@@ -1,4 +1,4 @@
-"""A difference between both clusters, together with the change to green that ends it."""
+"""A difference between both clusters, together with the change to green that removes it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _BREAKING = frozenset(
 
 
 class Delta(NamedTuple):
-    """A difference, and what ends it.
+    """A difference, and the change that removes it.
 
     Attributes:
         difference: as it is reported.
         what: the kind of thing that the change creates or changes, for counting.
-        change: what ends it; None where nothing does.
+        change: removes it; None if no change can.
         topic: the topic that it belongs to; None where it belongs to the namespace or the tenant.
-        implied: whether it follows from a bigger one, a topic that is missing, and is not reported.
+        implied: it follows from another one, such as a missing topic, and is not reported.
     """
 
     difference: Difference

@@ -61,7 +61,7 @@ def reported(deltas: list[Delta]) -> list[Difference]:
 
 
 def tenant_deltas(name: str, blue: Tenant, green: Tenant | None, names: Mapping[str, str]) -> list[Delta]:
-    """Return how a tenant differs, and what ends it."""
+    """Return the differences of a tenant, with the changes that remove them."""
     wanted = translated_tenant(blue, names)
     if green is None:
         body = as_text(wanted.body())
@@ -91,7 +91,7 @@ def tenant_deltas(name: str, blue: Tenant, green: Tenant | None, names: Mapping[
 def namespace_deltas(
     blue: NamespaceInventory, green: NamespaceInventory | None, names: Mapping[str, str], release: Release
 ) -> list[Delta]:
-    """Return how a namespace differs, and what ends it, in the order in which things must be created."""
+    """Return the differences of a namespace, with the changes that remove them, in the order of creation."""
     deltas = list(unsupported_policies(blue, release))
     blue = without_unsupported(blue, release)
     if green is None:
@@ -106,7 +106,7 @@ def namespace_deltas(
         )
     else:
         deltas += _policy_deltas(blue, green, names)
-    # Before topics: it holds for ledgers that are created after it.
+    # Before topics: it applies only to ledgers that are created later.
     deltas += _affinity_deltas(blue, green)
     topics: Mapping[TopicName, TopicInventory] = green.topics if green else {}
     for name, topic in sorted(blue.topics.items()):

@@ -1,4 +1,4 @@
-"""The content of a namespace on either cluster: policies, topics, schemas, subscriptions and who is connected.
+"""The content of a namespace on either cluster: policies, topics, schemas, subscriptions and clients.
 
 Five calls for each topic (four for one with partitions, and more for a partition that cannot be loaded), and one more
 for each policy that a topic can have, where the topic has any.
@@ -60,7 +60,7 @@ def read_namespace(
     *,
     only: Collection[TopicName] | None = None,
 ) -> NamespaceInventory | None:
-    """Return everything that a namespace holds; loads its topics.
+    """Return the content of a namespace; this loads its topics.
 
     Topics that are deleted during the call are left out.
 
@@ -97,7 +97,7 @@ def read_namespace(
         *(_later(reader.passing, name) for name in sorted(passing)),
         *(_later(reader.passing, name) for name in sorted(passing_names) if name.whole not in passing),
     ]
-    topics = {topic.name: topic for topic in side_by_side(calls) if topic is not None}
+    topics = {topic.name: topic for topic in run_concurrently(calls) if topic is not None}
     beyond = [
         name for name in names if name.whole in topics and (name.partition or 0) >= topics[name.whole].partitions > 0
     ]
@@ -115,11 +115,11 @@ def _later(read: Callable[[TopicName], TopicInventory | None], name: TopicName) 
     return lambda: read(name)
 
 
-def side_by_side(calls: Iterable[Callable[[], ResultT]]) -> list[ResultT]:
+def run_concurrently(calls: Iterable[Callable[[], ResultT]]) -> list[ResultT]:
     """Run the calls, eight at once; return their results in the same order.
 
     Raises:
-        Exception: what the first of them raised that failed; those that have not begun are left.
+        Exception: of the first call that failed; calls that have not started are skipped.
     """
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="inventory") as pool:
         futures = [pool.submit(call) for call in calls]

@@ -56,18 +56,18 @@ def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], sto
         for guard in guards
         # Clients of a topic are also saved if green has all of it: VERIFY takes a topic without saved clients for one
         # that came to blue after the flip.
-        if (topics := _late(task, guard.namespace, noted=saved_clients(store, guard.namespace).keys()))
+        if (topics := _missing_topics(task, guard.namespace, noted=saved_clients(store, guard.namespace).keys()))
     }
     for guard, topics in late.items():
         provision_batch(task, [guard], {topic.topic.whole for topic in topics}, served=True)
-        _remember(store, guard, topics)
+        _save_new_clients(store, guard, topics)
     return any(topic.subscriptions for topics in late.values() for topic in topics)
 
 
 def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
     """Create on green the subscriptions that came to blue between the flag and the termination of its topics."""
     for guard in guards:
-        topics = _late(task, guard.namespace)
+        topics = _missing_topics(task, guard.namespace)
         for topic, name in ((late_topic, name) for late_topic in topics for name in late_topic.subscriptions):
             sub = topic.stats.client_subscriptions[name]
             guard.require()
@@ -77,12 +77,16 @@ def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
                     topic.topic, name, replicated=sub.is_replicated, properties=sub.subscription_properties
                 )
         if topics:
-            _remember(store, guard, topics)
+            _save_new_clients(store, guard, topics)
 
 
-def _late(task: AnyBlueGreenTask, namespace: str, *, noted: Collection[str] | None = None) -> list[MissingOnGreen]:
+def _missing_topics(
+    task: AnyBlueGreenTask, namespace: str, *, noted: Collection[str] | None = None
+) -> list[MissingOnGreen]:
     there = set(topics_of(task.green, namespace))
-    topics = task.each(topics_of(task.blue, namespace), lambda topic: _late_of(task, topic, exists=topic in there))
+    topics = task.each(
+        topics_of(task.blue, namespace), lambda topic: _missing_on_green(task, topic, exists=topic in there)
+    )
     return [
         topic
         for topic in topics
@@ -96,7 +100,7 @@ def _late(task: AnyBlueGreenTask, namespace: str, *, noted: Collection[str] | No
     ]
 
 
-def _late_of(task: AnyBlueGreenTask, topic: TopicName, *, exists: bool) -> MissingOnGreen | None:
+def _missing_on_green(task: AnyBlueGreenTask, topic: TopicName, *, exists: bool) -> MissingOnGreen | None:
     stats = check_topic(task.blue, topic).stats
     if stats is None:
         return None
@@ -114,7 +118,7 @@ def _schema_version(admin: PulsarAdminReader, topic: TopicName) -> int:
     return -1 if newest is None else newest.version
 
 
-def _remember(store: CasStore, guard: NamespaceGuard, late: Sequence[MissingOnGreen]) -> None:
+def _save_new_clients(store: CasStore, guard: NamespaceGuard, late: Sequence[MissingOnGreen]) -> None:
     """Save the clients of these topics, so that VERIFY looks for them on green."""
     clients_by_topic = {
         TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()

@@ -3,7 +3,7 @@
 A message's id begins with that of its ledger. Consumers of the C++ library, and of those built on it such as Python's,
 that acknowledge cumulatively remember the last id that they acknowledged, also when they are sent to another cluster:
 there they drop each message whose id is not above it, without a word. They get nothing until green's ids have passed
-blue's (library 3.13, seen); a green cluster is new, and its ids are low. Brokers cannot tell who acknowledges how.
+blue's (library 3.13, seen); a green cluster is new, and its ids are low. Brokers do not know how a client acknowledges.
 Consumers of the Java library (4.0.8, 5.0.1) forget it when they are sent elsewhere (seen).
 """
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.provisioning.deltas import Delta
 from activities.blue_green.provisioning.differences import namespace_deltas, reported, tenant_deltas
-from activities.blue_green.provisioning.inventory import read_namespace, read_tenant, side_by_side
+from activities.blue_green.provisioning.inventory import read_namespace, read_tenant, run_concurrently
 from activities.blue_green.provisioning.topic_differences import PARTITION
 from activities.lifecycle.context import ActivityContext
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
@@ -102,7 +102,7 @@ def provision_namespace(
 ) -> Provisioned:
     """Create a namespace on green with its tenant and all that is in it, and read both sides again.
 
-    It can be done twice, also by two at once.
+    It can be repeated, also concurrently.
 
     Args:
         blue: the cluster that is left; needs eight connections, as green does.
@@ -130,19 +130,19 @@ def provision_namespace(
     def is_wanted(delta: Delta) -> bool:
         return delta.wanted_always or align or (scope.grow and delta.what == PARTITION)
 
-    work = _Work(FencedAdmin.of(green, fence, change_or_never), context)
+    changes = _Changes(FencedAdmin.of(green, fence, change_or_never), context)
     deltas, tried = read(), None
     for pause in _PAUSES:
         wanted = [delta for delta in deltas if delta.change and is_wanted(delta)]
         paths = [delta.difference.path for delta in wanted]
-        if not wanted or (not work.end(wanted) and paths == tried):
+        if not wanted or (not changes.make(wanted) and paths == tried):
             break
         tried = paths
         with context.waiting(WaitKind.STORE, f"green's brokers to show what was set for {namespace}"):
             context.pause(pause)
         deltas = read()
     return Provisioned(
-        created=dict(sorted(work.done.items())), differences=tuple(map(work.explained, reported(deltas)))
+        created=dict(sorted(changes.done.items())), differences=tuple(map(changes.explained, reported(deltas)))
     )
 
 
@@ -164,8 +164,8 @@ def _deltas(
     return [*of_tenant, *namespace_deltas(there, read_namespace(green, namespace, check, only=topics), names, release)]
 
 
-class _Work:
-    """Makes changes, and remembers what green said to those that it refused.
+class _Changes:
+    """Makes changes, and keeps green's answers to those that it refused.
 
     Attributes:
         done: changes by kind.
@@ -177,33 +177,33 @@ class _Work:
         self._refusals: dict[str, str] = {}
         self.done: Counter[str] = Counter()
 
-    def end(self, deltas: Iterable[Delta]) -> bool:
+    def make(self, deltas: Iterable[Delta]) -> bool:
         """Make the changes, of the namespace first, then of topics in parallel; return whether any was made."""
         groups = {of: list(group) for of, group in groupby(deltas, lambda delta: delta.topic)}
-        before, around = self.done.total(), groups.pop(None, [])
-        self._in_order(around)
-        if not any(delta.what in _CONTAINERS and delta.difference.path in self._refusals for delta in around):
-            side_by_side([self._later(group) for group in groups.values()])
+        before, of_containers = self.done.total(), groups.pop(None, [])
+        self._make_in_order(of_containers)
+        if not any(delta.what in _CONTAINERS and delta.difference.path in self._refusals for delta in of_containers):
+            run_concurrently([self._deferred(group) for group in groups.values()])
         return self.done.total() > before
 
     def explained(self, difference: Difference) -> Difference:
-        """Return the same difference, with what green said to the change that would have ended it."""
+        """Return the same difference, with green's refusal of the change that would have removed it."""
         refusal = self._refusals.get(difference.path)
         if refusal is None:
             return difference
         green = f"{difference.green}; it" if difference.green else "it"
         return difference.model_copy(update={"green": short(f"{green} answered: {refusal}")})
 
-    def _later(self, deltas: list[Delta]) -> Callable[[], None]:
-        return lambda: self._in_order(deltas)
+    def _deferred(self, deltas: list[Delta]) -> Callable[[], None]:
+        return lambda: self._make_in_order(deltas)
 
-    def _in_order(self, deltas: list[Delta]) -> None:
-        again = [delta for delta in deltas if not self._made(delta)]
+    def _make_in_order(self, deltas: list[Delta]) -> None:
+        again = [delta for delta in deltas if not self._make(delta)]
         # A policy may contradict another one until that is set as well: a backlog quota and a retention, for example.
         for delta in again:
-            self._made(delta)
+            self._make(delta)
 
-    def _made(self, delta: Delta) -> bool:
+    def _make(self, delta: Delta) -> bool:
         """Make a change; return False if another change may be needed before it."""
         try:
             self._repeat(delta)

@@ -21,7 +21,7 @@ PARTITION = "partition"
 
 
 def topic_deltas(blue: TopicInventory, green: TopicInventory | None, names: Mapping[str, str]) -> list[Delta]:
-    """Return how a whole topic differs, and what ends it, in the order in which things must be created."""
+    """Return the differences of a whole topic, with the changes that remove them, in the order of creation."""
     if not blue.lasting:
         return []
     if green is not None:
@@ -179,7 +179,7 @@ def _set_policy(topic: TopicName, policy: str, value: Any) -> Change:
 
 
 def schema_deltas(blue: TopicInventory, green: TopicInventory) -> Iterator[Delta]:
-    """Yield how the versions of a topic's schema differ, and what ends it."""
+    """Yield the differences of the versions of a topic's schema, with the changes that remove them."""
     yield from _version_deltas(blue, green)
     if FREED in (green.properties or {}):
         # An attempt ended while it was so.

@@ -1,4 +1,4 @@
-"""Blue's settings as green takes them: clusters have other names there."""
+"""Translation of blue's settings for green, where clusters have other names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.admin.topic_policies import GLOBAL
 
-# Of the cluster itself, and not of the namespace's owner. Brokers of 4.0 compute the last one; it cannot be set.
+# These belong to the cluster, not to the namespace's owner. Brokers of 4.0 compute the last one.
 _OWN = frozenset(("bundles", "deleted", "migrated", "clusterThatCanDeleteNamespace"))
 _TOPIC_CLUSTERS = "replication"
 # Values of policies that are not set; some releases report them and others do not.
@@ -25,12 +25,12 @@ _DEFAULTS: Mapping[PolicyPath, Any] = {
 
 
 def cluster_names(clusters: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the same clusters as green calls them."""
+    """Return the names of the same clusters on green."""
     return tuple(sorted({names.get(cluster, cluster) for cluster in clusters}))
 
 
 def translated_tenant(tenant: Tenant, names: Mapping[str, str]) -> Tenant:
-    """Return a tenant as it is to be on green, which may always use green."""
+    """Return a tenant for green; it is always allowed to use green."""
     return Tenant(
         admin_roles=tuple(sorted(tenant.admin_roles)),
         allowed_clusters=cluster_names((*tenant.allowed_clusters, *names), names),
@@ -38,7 +38,7 @@ def translated_tenant(tenant: Tenant, names: Mapping[str, str]) -> Tenant:
 
 
 def translated_policies(policies: Policies, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a namespace's policies as they are given to green in one call; its bundles begin with even borders."""
+    """Return a namespace's policies as they are given to green in one call; its bundles start with equal ranges."""
     wanted = {field: _translated(field, value, names) for field, value in policies.raw.items() if field not in _OWN}
     if count := bundle_count(policies):
         wanted["bundles"] = {"numBundles": count}
@@ -52,13 +52,13 @@ def comparable(policies: Mapping[str, Any]) -> dict[PolicyPath, Any]:
 
 
 def bundle_count(policies: Policies) -> int:
-    """Return into how many bundles a namespace is divided; 0 where that is not said."""
+    """Return the number of bundles of a namespace; 0 if it is not reported."""
     bundles: dict[str, Any] = policies.raw.get("bundles") or {}
     return int(bundles.get("numBundles") or 0)
 
 
 def translated_topic_policies(policies: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a topic's policies as they are to be on green."""
+    """Return a topic's policies for green."""
     return {
         name: list(cluster_names(value, names)) if name.removeprefix(GLOBAL) == _TOPIC_CLUSTERS else value
         for name, value in policies.items()

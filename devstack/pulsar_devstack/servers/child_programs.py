@@ -71,7 +71,7 @@ class Child:
         self._process.stdin.close()
 
     def await_line(self, beginning: str, seconds: float) -> str:
-        """Wait for a line of its standard output that begins so; other lines are passed over.
+        """Wait for a line of its standard output with this prefix; skip other lines.
 
         Raises:
             ChildFailed: it ended before, or there was no such line in `seconds`.

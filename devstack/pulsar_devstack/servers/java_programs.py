@@ -15,7 +15,7 @@ from pulsar_devstack.servers.child_programs import AnsweringProgram
 from pulsar_devstack.servers.toolchain import DATA, Toolchain
 
 JAVA_SOURCES = DATA / "java"
-"""Where programs lie that not only tests use, and what answers for all of them."""
+"""Programs that are not only for tests, and their common protocol."""
 # Such programs live for seconds: what a start costs counts.
 _LIGHT = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 _LOGGING = DATA / "stderr-log4j2.properties"
@@ -88,7 +88,7 @@ class JavaTool(AnsweringProgram):
     Args:
         source: `Name.java`, with a class that answers by `JsonLines`.
         tools: Java and the jars.
-        folder: where its log goes.
+        folder: of its log.
         options: of the Java machine.
         shared: further source files that it uses.
 

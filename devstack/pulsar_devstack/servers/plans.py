@@ -242,7 +242,7 @@ def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
         name=name,
         command=[*_java("broker", state, 384, 256), "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],
         files={"broker.conf": _merged(settings, state, name, state.spec.broker_settings)},
-        # One that starts before its bookies says that it is ready, and may know of none of them for long (seen).
+        # A broker that starts before its bookies reports that it is ready, but may not know them for long (seen).
         after=(*_of_kinds(state, "zookeeper", "second-zookeeper", "oxia", "bookie", "second-bookie"), SETUP),
         ready=partial(probes.http_answers_ok, ready),
     )

@@ -83,13 +83,13 @@ def _from_ps(pid: int) -> tuple[str, str]:
 
 
 class ProcessRecord:
-    """The file that says which process a server is, for this and other shells."""
+    """The file with the process id of a server, for this and other shells."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> ProcessId | None:
-        """Return the recorded process, dead or alive."""
+        """Return the recorded process, running or not."""
         try:
             return ProcessId.model_validate_json(self._path.read_bytes())
         except (FileNotFoundError, ValidationError):
@@ -207,7 +207,7 @@ class Runner(Protocol):
 
 
 class ProcessRunner:
-    """A server as a process; with `detach` it outlives ours."""
+    """A server as a process; with `detach` it continues after this process."""
 
     def __init__(self, name: str, folder: Path, log: Path, *, detach: bool) -> None:
         self._name, self._folder, self._log, self._detach = name, folder, log, detach

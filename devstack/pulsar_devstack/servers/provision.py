@@ -37,7 +37,7 @@ def provision(
 
     Args:
         progress: receives the progress, line by line.
-        cache_root: where everything goes; the user's cache by default.
+        cache_root: the folder of all products; the user's cache by default.
         servers_only: make no more than a stack needs. Left out are Temporal's test server, and archives of loaded
             classes, which take half a minute and shorten later starts; archives that are there are used.
         verify: compare the sha256 sums of everything in the cache first, not only sizes and times.

@@ -20,7 +20,7 @@ NewRunner = Callable[[str, Path, Path], Runner]
 
 _POLL = 0.05
 _TAIL = 30
-# Set-up steps to the field of the stack's state that says whether they are done.
+# Set-up steps, with the field of the stack's state that shows whether they are done.
 _RECORDED = {
     plans.SETUP: "set_up",
     plans.LEDGERS_SETUP: "ledgers_set_up",
@@ -127,7 +127,7 @@ class Server:
         Raises:
             ServerFailed: it does not run.
         """
-        self._needs_life()
+        self._require_running()
         self._runner.pause()
 
     def resume(self) -> None:
@@ -136,7 +136,7 @@ class Server:
         Raises:
             ServerFailed: it does not run.
         """
-        self._needs_life()
+        self._require_running()
         self._runner.resume()
 
     def tail(self, lines: int = 100) -> list[str]:
@@ -192,7 +192,7 @@ class Server:
         """Record in the stack's folder that this set-up step is done."""
         self._stack.update(**{_RECORDED[self.name]: True})
 
-    def _needs_life(self) -> None:
+    def _require_running(self) -> None:
         if not self.alive:
             raise ServerFailed(self.name, "does not run", None, self.tail(_TAIL))
 

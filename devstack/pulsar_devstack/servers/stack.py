@@ -37,7 +37,7 @@ class Stack:
 
     Args:
         spec: which servers. A folder that holds a stack already takes only the same spec, and keeps its data.
-        folder: where logs, data and state lie.
+        folder: of logs, data and state.
         toolchain: the programs, from `provision()`.
         detach: let the servers outlive this process.
         attach: take the servers that run already as they are.

@@ -14,7 +14,7 @@ STATE_FILE = "state.json"
 
 
 class StackState(BaseModel):
-    """The content of a stack's folder that is ours.
+    """The files of a stack's folder that belong to the dev stack.
 
     Attributes:
         spec: the servers.

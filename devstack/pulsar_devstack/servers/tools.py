@@ -16,7 +16,7 @@ from pulsar_devstack.servers.server_releases import ServerRelease
 
 JAVA_AT_LEAST = 17
 """The oldest Java that runs Spark and Temporal's test server; servers may need a newer one."""
-# A library of Oxia's storage knows the insides of each Go release, and the newest it knows is 1.26.
+# A library of Oxia's storage depends on internals of each Go release, and supports releases up to 1.26.
 GO_AT_LEAST, GO_BELOW = (1, 26), (1, 27)
 TEMPORAL_AT_LEAST = (1, 5)
 OXIA_AT_LEAST = (0, 16)

@@ -50,7 +50,7 @@ class ProducerAudit:
         acknowledged: by a broker.
         longest_send: seconds from sending to the acknowledgement.
         longest_gap: seconds without an acknowledgement, up to the end of the sending.
-        dead: why it can send no more; None if it can.
+        dead: the reason if it cannot send any more; else None.
         misreported: outcomes of sends that were reported again.
         errors: what failed sends met, and how often.
     """

@@ -64,7 +64,7 @@ class ClientLog:
 
 
 class V5Log:
-    """The log of V5 clients, which says of whom it speaks nowhere.
+    """The log of V5 clients, whose lines do not name their client.
 
     Args:
         path: of the log; it may not be there yet.

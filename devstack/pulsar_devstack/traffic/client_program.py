@@ -21,7 +21,7 @@ from pulsar_devstack.traffic.client_log import V5Log
 from pulsar_devstack.traffic.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, Language, ProducerPlan
 from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Received, Sent
 
-# The libraries' log says how they follow, as that of Python's does.
+# The libraries' log shows how they follow a redirection, as that of Python's does.
 _OPTIONS = ("-Xmx768m", "-Dlog.level=info")
 _SHARED = [JAVA_SOURCES / f"{name}.java" for name in ("Clients", "Sender", "Receiver")]
 _ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ class ClientProgram:
         return cls(tool, service_url, shared=shared, log=log)
 
     def kill(self) -> None:
-        """End it without a word to any broker."""
+        """End it without closing its connections."""
         self._program.kill()
 
     def subscribe(self, plans: Sequence[ConsumerPlan]) -> None:

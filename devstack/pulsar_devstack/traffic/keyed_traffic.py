@@ -90,7 +90,7 @@ class Sending:
     Args:
         producer: of the topic.
         interval: seconds between two messages.
-        name: of its keys, which tells them from those of others.
+        name: prefix of its keys, which distinguishes them from others.
     """
 
     def __init__(self, producer: ScalableProducer, interval: float, name: str = "k") -> None:
@@ -178,5 +178,5 @@ class Receiving:
                 try:
                     self._consumer.acknowledge(message)
                 except ScalableError:
-                    # Given to others, or without a connection: it comes again, here or elsewhere.
+                    # Assigned to another consumer, or without a connection: the message is redelivered.
                     continue

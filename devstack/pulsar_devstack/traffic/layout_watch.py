@@ -40,7 +40,7 @@ class LayoutWatch(BackgroundThread):
 
     @property
     def pruned(self) -> int:
-        """Parents that layouts do not name any more."""
+        """Parents that are no longer in layouts."""
         return len(self._unread)
 
     @property

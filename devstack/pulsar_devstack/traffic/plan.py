@@ -131,8 +131,8 @@ class TopicPlan:
     Attributes:
         topic: full name.
         partitions: 0 for a topic without.
-        producers: who send to it.
-        consumers: who receive; the subscriptions are theirs.
+        producers: clients that send to it.
+        consumers: clients that receive, with their subscriptions.
     """
 
     topic: str

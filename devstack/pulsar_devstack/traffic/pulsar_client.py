@@ -25,7 +25,7 @@ _CREATE_LIMIT = 10.0
 
 
 class TrafficFault(Exception):
-    """Messages are lost, out of order, corrupt or not sent; the message says of which topic."""
+    """Messages are lost, out of order, corrupt or not sent; the text names the topic."""
 
 
 def quiet_client(service_url: str, log: Path | None = None, **more: Any) -> Any:

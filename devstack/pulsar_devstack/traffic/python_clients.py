@@ -137,7 +137,7 @@ class SendRecorder:
             )
 
     def produce(self, stop: threading.Event) -> None:
-        """Send until asked to stop, or until nothing can be sent any more."""
+        """Send until asked to stop, or until sending fails permanently."""
         plan = self.record.plan
         begin = time.monotonic()
         while not stop.wait(max(0.0, begin + self.count * plan.interval - time.monotonic())):
@@ -261,7 +261,7 @@ class PythonClients:
 
     Args:
         service_url: of the cluster that they begin with.
-        log: of the libraries, which says when consumers lost their connections; by default errors go to the console.
+        log: of the libraries, with lost connections of consumers; by default errors go to the console.
         shared: one client for all, instead of one for each.
         options: further arguments of the library's client, credentials and TLS for example.
     """

@@ -16,7 +16,7 @@ from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, S
 STAYS = "stays"
 """A shared subscription, whose consumer is there throughout."""
 RETURNS = "returns"
-"""A shared subscription, whose consumer leaves before the topic is scalable, and comes again soon after that."""
+"""A shared subscription, whose consumer leaves before the topic is scalable, and reconnects soon after."""
 WAITS = "waits"
 """A key-shared subscription without a consumer until the topic has been scalable for a while."""
 _QUEUES = {STAYS: Subscribed.SHARED, RETURNS: Subscribed.SHARED, WAITS: Subscribed.KEY_SHARED}
@@ -73,7 +73,7 @@ class ScalableTopicPlan:
 
     @property
     def regular_consumers(self) -> list[ConsumerPlan]:
-        """By whom the subscriptions came to be."""
+        """The clients that created the subscriptions."""
         kinds = {**_QUEUES, **(_STREAMS if self.ordered else {})}
         return [
             ConsumerPlan(f"{self._label}-{name}-regular", self.topic, Language.PYTHON, kind, named=name)

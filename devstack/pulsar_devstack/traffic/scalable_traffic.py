@@ -69,7 +69,7 @@ class ScalableTraffic(Traffic):
         service_url: `pulsar://host:port[,host:port...]`.
         admin: of the brokers, which is asked which topics are scalable.
         topics: with their clients; they must be there, without subscriptions.
-        folder: where the library's log goes.
+        folder: of the library's log.
         tools: Java and the jars, with those of V5 (`with_scalable_clients`).
         backlog: messages of each topic that regular clients have sent.
         absence: how long consumers stay away.
@@ -184,12 +184,12 @@ class _Returns(BackgroundThread):
                 self._bring()
 
     def missing(self) -> dict[str, str]:
-        """Return who is not there yet, and why; `scalable` for a topic that is not."""
+        """Return the clients that are not connected yet, with the reason; `scalable` for a regular topic."""
         regular = {plan.topic: "scalable" for plan in self._topics if plan.topic not in self.scalable_since}
         return regular | {expected.plan.name: expected.refused for expected in self._expected if expected.refused}
 
     def _scan(self) -> None:
-        """Note topics that have become scalable, and who must come for that."""
+        """Note topics that have become scalable, and the clients that must connect then."""
         try:
             fresh = [plan for plan in self._listed() if self._is_through(plan)]
         except AdminError:
@@ -216,7 +216,7 @@ class _Returns(BackgroundThread):
         return [plan for plan in waiting if plan.scalable_topic in names]
 
     def _is_through(self, plan: ScalableTopicPlan) -> bool:
-        """Return whether the regular topic accepts no messages any more: until then producers may still send there."""
+        """Return whether the regular topic no longer accepts messages: until then producers may still send there."""
         return all(self._admin.topics.internal_stats(partition).state == _TERMINATED for partition in plan.parts)
 
     def _bring(self) -> None:

@@ -111,7 +111,7 @@ def _ended(clusters: TwoClusters, topic: TopicName) -> bool:
 
 
 def _wait_until_idle(read_stats: Callable[[], list[TopicStats]]) -> None:
-    """Wait until no message arrives any more, and all are acknowledged.
+    """Wait until no more messages arrive, and all are acknowledged.
 
     Both are needed: a broker can deadlock if the last acknowledgement arrives while the topic is ended.
     """

@@ -112,7 +112,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
             self._wait_end(run)
         self.hits.wait_all_back()
         if fault.late:
-            self._come_back_late(fault, frozen)
+            self._continue_late_attempt(fault, frozen)
 
     @contextmanager
     def _started(self, **changes: object) -> Generator[Run]:
@@ -195,7 +195,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
 
     # What a late attempt must not do --------------------------------------------------------------------------------
 
-    def _come_back_late(self, fault: BlueGreenRound, frozen: FaultyWorkerProcess | None) -> None:
+    def _continue_late_attempt(self, fault: BlueGreenRound, frozen: FaultyWorkerProcess | None) -> None:
         """Continue the lost attempt: after the end, or, if namespaces stayed, during the next run."""
         if self.moved or not fault.late_in_next_run:
             self._nothing_changes(fault, frozen)

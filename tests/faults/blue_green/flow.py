@@ -57,7 +57,7 @@ class Flow(Traffic):
     Args:
         clusters: blue, where all start, and green.
         plans: the topics, which must be there.
-        folder: where the library's log goes.
+        folder: of the library's log.
     """
 
     def __init__(self, clusters: Clusters, plans: Sequence[TopicPlan], folder: Path) -> None:

@@ -115,7 +115,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         self.wait_end(run)
         self.hits.wait_all_back()
         if fault.late:
-            self._come_back_late(fault, frozen)
+            self._continue_late_attempt(fault, frozen)
 
     def _leave_blocked(self) -> None:
         """Terminate a run while metadata writes are blocked."""
@@ -159,7 +159,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
 
     # What a late attempt must not do --------------------------------------------------------------------------------
 
-    def _come_back_late(self, fault: MetadataRound, frozen: FaultyWorkerProcess | None) -> None:
+    def _continue_late_attempt(self, fault: MetadataRound, frozen: FaultyWorkerProcess | None) -> None:
         """Continue the lost attempt after a run has committed and brokers have changed the target."""
         if not self.completed:
             wait_for("writes that are free", lambda: self.watch.phase not in BLOCKING_PHASES, 10)
@@ -168,7 +168,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         before = stores.read_oxia(self.stack.oxia_url)
         self.resume_attempt(fault, frozen)
         after = stores.read_oxia(self.stack.oxia_url)
-        self._nothing_came_back(before, after)
+        self._check_nothing_overwritten(before, after)
 
     def _use_target(self) -> None:
         admin = self._admins[0]
@@ -176,7 +176,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
             wait_for(f"the deletion of {name}", lambda name=name: accepts(admin.delete_topic, name), _WRITABLE_LIMIT)
         self.traffic.wait_for_more(5)
 
-    def _nothing_came_back(self, before: stores.Records, after: stores.Records) -> None:
+    def _check_nothing_overwritten(self, before: stores.Records, after: stores.Records) -> None:
         back = {path for path in stores.persistent(after) - set(before) if path in self._before}
         assert back == set(), "a late attempt wrote what brokers had deleted"
         older = {path for path in before if path in after and after[path].version < before[path].version}
