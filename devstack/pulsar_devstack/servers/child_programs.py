@@ -43,7 +43,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id of the program."""
         return self._process.pid
 
     def __enter__(self) -> Self:

@@ -85,7 +85,7 @@ class ContainerRunner:
 
     @property
     def pid(self) -> int | None:
-        """Its process number on the engine's machine while it runs or is paused."""
+        """Process id on the engine's machine while the container runs or is paused."""
         state = self._state()
         return int(state["Pid"]) if state.get("Running") else None
 

@@ -172,7 +172,7 @@ class Runner(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its process number while it runs or is paused."""
+        """Process id while the server runs or is paused."""
         ...
 
     @property
@@ -216,7 +216,7 @@ class ProcessRunner:
 
     @property
     def pid(self) -> int | None:
-        """Its process number while it runs or is paused."""
+        """Process id while the server runs or is paused."""
         process = self._record.read()
         return process.pid if process and process.alive else None
 

@@ -76,7 +76,7 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """Its process number while it runs or is paused."""
+        """Process id while the server runs or is paused."""
         return self._runner.pid
 
     @property

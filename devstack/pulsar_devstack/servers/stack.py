@@ -225,7 +225,7 @@ class Stack:
 
     @property
     def oxia_urls(self) -> list[str]:
-        """Of every Oxia, one URL."""
+        """One URL of each Oxia."""
         return [self.state.oxia_url(number) for number in range(1, self.state.spec.oxias + 1)]
 
     @property

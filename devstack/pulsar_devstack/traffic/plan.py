@@ -83,7 +83,7 @@ class ProducerPlan:
 
     @property
     def stored_topic(self) -> str:
-        """Its topic as one of regular clients."""
+        """Name of its topic for regular clients."""
         return as_stored(self.topic)
 
 
@@ -120,7 +120,7 @@ class ConsumerPlan:
 
     @property
     def stored_topic(self) -> str:
-        """Its topic as one of regular clients."""
+        """Name of its topic for regular clients."""
         return as_stored(self.topic)
 
 

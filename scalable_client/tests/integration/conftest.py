@@ -24,7 +24,7 @@ def stack(shared_stack: SharedStack) -> Stack:
 
 @pytest.fixture(scope="module")
 def admin(stack: Stack) -> Generator[PulsarAdmin]:
-    """Its admin interface."""
+    """Admin interface of the broker."""
     with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
         yield admin
 

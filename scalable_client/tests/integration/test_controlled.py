@@ -52,7 +52,7 @@ def stack(
 
 @pytest.fixture(scope="module")
 def admin(stack: Stack) -> Generator[PulsarAdmin]:
-    """Their admin interface."""
+    """Admin interface of the brokers."""
     with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
         admin.namespaces.create(NAMESPACE)
         # Consumers with checkpoints get what is kept.
@@ -108,7 +108,7 @@ def wait_for_delivery(sending: Sending, received: Arrivals, limit: float = 60) -
 def test_traffic(
     control: Control, client: ScalableClient, record_property: Callable[[str, object], None], *, batching: bool
 ) -> None:
-    """Nothing is lost, no callback is missing, and keys keep their order, while segments come and go under load."""
+    """No message or callback is lost, and keys keep their order, while segments are split and merged under load."""
     dice = random.Random(12)
     topic = f"{SPACE}/traffic-{batching}"
     controller = control(topic, segments=2)

@@ -40,7 +40,7 @@ def stack(make_stack: MakeStack) -> Stack:
 
 @pytest.fixture(scope="module")
 def admin(stack: Stack) -> Generator[PulsarAdmin]:
-    """Their admin interface."""
+    """Admin interface of the brokers."""
     with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
         yield admin
 

@@ -30,7 +30,7 @@ def java(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[Client
 
 @pytest.fixture
 def python(stack: Stack) -> Generator[ScalableClient]:
-    """This client."""
+    """Python's client library."""
     with ScalableClient(stack.broker_url) as client:
         yield client
 

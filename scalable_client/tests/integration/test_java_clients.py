@@ -36,7 +36,7 @@ def java(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[Client
 
 
 def test_messages_of_java_are_read(admin: PulsarAdmin, client: NativeClient, java: ClientProgram) -> None:
-    """Its batches hold what it sent, in the segments that our layout names for their keys."""
+    """Batches of Java hold its messages, in the segments that our layout names for their keys."""
     name = make_scalable(admin, 3)
     java.open_producers([ProducerPlan("java", scalable(name), Language.JAVA_V5, interval=0.0005)])
     java.start()

@@ -114,7 +114,7 @@ def ids(assignment: Assignment) -> set[int]:
 
 
 def test_stream_consumers_share_segments(admin: PulsarAdmin, client: NativeClient) -> None:
-    """One has all; with a second one each has half, and children come once their parent is drained."""
+    """A single consumer has all segments, two have half each; children come once their parent is drained."""
     name = make_scalable(admin, 4)
     first = client.register(scalable(name), SUBSCRIPTION, "first", ConsumerKind.STREAM, lambda _: None)
     assert ids(first.assignment) == {0, 1, 2, 3}
@@ -140,7 +140,7 @@ def test_stream_consumers_share_segments(admin: PulsarAdmin, client: NativeClien
 
 
 def test_checkpoint_consumers_do_not_wait_for_parents(admin: PulsarAdmin, client: NativeClient) -> None:
-    """They share segments too, and have children at once."""
+    """Checkpoint consumers share segments too, and get children at once."""
     name = make_scalable(admin, 2)
     pair = [
         client.register(scalable(name), "checkpoints", consumer_name, ConsumerKind.CHECKPOINT, lambda _: None)

@@ -38,7 +38,7 @@ def stack(shared_stack: SharedStack) -> Stack:
 
 @pytest.fixture(scope="module")
 def admin(stack: Stack) -> Generator[PulsarAdmin]:
-    """Their admin interface."""
+    """Admin interface of the brokers."""
     with PulsarAdmin.open(AdminAccess(timeout=60), stack.admin_urls) as admin:
         admin.namespaces.create(NAMESPACE)
         # Consumers with checkpoints get what is kept.
@@ -78,7 +78,7 @@ def change(admin: PulsarAdmin, name: TopicName, dice: random.Random) -> None:
 def test_traffic(
     admin: PulsarAdmin, client: ScalableClient, topic: TopicName, record_property: Callable[[str, object], None]
 ) -> None:
-    """Nothing is lost, no callback is missing, and keys keep their order, while segments come and go under load."""
+    """No message or callback is lost, and keys keep their order, while segments are split and merged under load."""
     dice = random.Random(5)
     native = f"topic://{topic.local_path}"
     sending = Sending(

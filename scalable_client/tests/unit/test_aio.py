@@ -38,7 +38,7 @@ def queue(world: FakeWorld) -> AsyncQueueConsumer:
 
 @pytest.mark.parametrize("make", [checkpoint, queue])
 async def test_calls_that_are_cancelled(make: MakeConsumer) -> None:
-    """They take no message, whenever it comes."""
+    """A cancelled call takes no message, whenever the message comes."""
     world, got = FakeWorld(1), list[str]()
     async with make(world) as consumer:
         for number in NUMBERS:
@@ -69,7 +69,7 @@ async def test_many_calls_at_once() -> None:
 
 
 async def test_a_loop_that_only_receives() -> None:
-    """Others have their turn, however many messages wait."""
+    """Other tasks run, however many messages wait."""
     world, turns = FakeWorld(1), 0
 
     async def count() -> None:
@@ -89,7 +89,7 @@ async def test_a_loop_that_only_receives() -> None:
 
 
 async def test_what_is_closed() -> None:
-    """It says so, and closing it again does no harm."""
+    """A closed consumer raises, and can be closed again."""
     world = FakeWorld(1)
     async with queue(world) as consumer:
         waiting = asyncio.ensure_future(anext(consumer))

@@ -208,7 +208,7 @@ def test_silence() -> None:
 
 
 def test_pings_are_answered() -> None:
-    """So that the broker keeps the connection."""
+    """A ping is answered, so that the broker keeps the connection."""
     with FakeBroker(usual) as broker:
         connection = Connection(addresses(broker.url)[0], ACCESS)
         broker.peers[0].push(api.CommandPing())
@@ -239,7 +239,7 @@ def test_invalid_bytes_end_the_connection() -> None:
 
 
 def test_callbacks_cannot_wait_for_their_connection() -> None:
-    """They would wait for themselves."""
+    """A callback that waits for its own connection is refused: it would wait for itself."""
     errors: list[BaseException] = []
 
     class Handler:
@@ -340,7 +340,7 @@ def test_brokers_that_hang_are_replaced() -> None:
 
 
 def test_brokers_that_send_each_other_on() -> None:
-    """Not indefinitely."""
+    """Redirections in a circle end with an error."""
 
     def redirect(_peer: Peer, command: Command) -> list[Command] | None:
         if isinstance(command, api.CommandLookupTopic):
@@ -407,7 +407,7 @@ def test_proxies_are_not_supported() -> None:
 
 
 def test_addresses() -> None:
-    """One scheme, any number of hosts, the usual ports."""
+    """An address has one scheme, any number of hosts, and default ports."""
     assert addresses("pulsar://a:1,b,[::1]:3/") == [Address("a", 1), Address("b", 6650), Address("::1", 3)]
     assert addresses("pulsar+ssl://a") == [Address("a", 6651, secure=True)]
     assert str(Address("::1", 3)) == "pulsar://[::1]:3"

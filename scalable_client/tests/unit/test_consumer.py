@@ -266,7 +266,7 @@ def test_lost_connections() -> None:
 
 
 def test_closed_by_the_broker() -> None:
-    """It is opened again."""
+    """A consumer that the broker closed is opened again."""
     with FakeBroker(giving(single(0))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
         assert data_of(consumer, 1) == [b"m0"]

@@ -215,7 +215,7 @@ def world() -> Generator[World]:
 
 
 def test_forgotten_before_the_first_answer(world: World) -> None:
-    """An eviction that comes while the answer is under way is not taken for one of an earlier life."""
+    """An eviction that comes before the first answer leads to a second registration."""
     world.before_answer = world.evict
     session = world.session()
     wait_until_equal("the second registration", lambda: len(world.registered), 2, _LIMIT)
@@ -225,7 +225,7 @@ def test_forgotten_before_the_first_answer(world: World) -> None:
 
 
 def test_forgotten_before_a_later_answer(world: World) -> None:
-    """The same where the consumer registers again."""
+    """An eviction that comes during a second registration leads to a third one."""
     session = world.session()
     world.before_answer = world.evict
     world.evict()
@@ -236,7 +236,7 @@ def test_forgotten_before_a_later_answer(world: World) -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"gibberish\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{"])
 def test_answers_that_break(world: World, answer: bytes) -> None:
-    """They are asked for again, the first one and later ones."""
+    """Broken answers are requested again, the first one and later ones."""
     world.broken = [answer]
     session = world.session()
     assert len(world.registered) == 2
@@ -263,7 +263,7 @@ def test_a_registration_that_fails_of_anything(world: World, monkeypatch: pytest
 
 
 def test_a_function_for_tokens_that_fails(world: World) -> None:
-    """It is asked again."""
+    """A token function that fails is called again."""
     session = world.session(_token_that_fails_once())
     world.evict()
     wait_until_equal("its assignment", lambda: world.reported, [(0, 1), (), (0, 1)], _LIMIT)
@@ -317,7 +317,7 @@ def _token_that_fails_once() -> Callable[[], str]:
 
 
 def test_a_consumer_that_leaves_while_it_registers_again(world: World) -> None:
-    """It unregisters again, because the registration may have arrived after the end of its session."""
+    """A consumer unregisters again, because its registration may have arrived after the end of its session."""
     session = world.session()
     world.before_answer = session.leave
     world.evict(read=False)

@@ -143,7 +143,7 @@ def test_a_ring_of_parents_is_refused() -> None:
 
 @given(st.integers(1, 9), st.text())
 def test_regular_topics_route_as_before(count: int, key: str) -> None:
-    """By the remainder of the hash, as partitioned topics do."""
+    """A regular topic routes by the remainder of the hash, as partitioned topics do."""
     parts = [f"persistent://public/default/orders-partition-{number}" for number in range(count)]
     layout = synthetic(TOPIC, parts)
     model = SegmentLayout.synthetic(parts, 0)
@@ -157,7 +157,7 @@ def test_regular_topics_route_as_before(count: int, key: str) -> None:
 
 @given(st.integers(1, 5), st.text())
 def test_migrated_topics_route_by_range(count: int, key: str) -> None:
-    """Their parents are sealed, and accept no messages."""
+    """A migrated topic routes by hash range; its parents are sealed, and accept no messages."""
     parts = [f"persistent://public/default/orders-partition-{number}" for number in range(count)]
     model = SegmentLayout.migrated(parts, 0)
     layout = as_layout(model)

@@ -112,7 +112,7 @@ def test_cut_batches_are_refused(cut: int) -> None:
 
 
 def test_a_key_of_bytes() -> None:
-    """One that is text comes as text, one that is none in base64."""
+    """A key of text bytes is returned as text, any other one in base64."""
     for key, expected in (("YWJj", "abc"), ("//8=", "//8=")):
         metadata = api.MessageMetadata(partition_key=key, partition_key_b64_encoded=True)
         assert Entry(framed(metadata, b"")).contents()[0].partition_key == expected

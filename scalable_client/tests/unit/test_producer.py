@@ -49,7 +49,7 @@ class Outcomes:
 
     @property
     def numbers(self) -> list[int]:
-        """Of the messages."""
+        """Return the sequence ids of the messages."""
         return [number for number, _ in self.all]
 
 
@@ -78,7 +78,7 @@ def sent(broker: FakeBroker) -> list[int]:
 
 
 def test_messages_are_stored() -> None:
-    """One after the other, with growing numbers and the broker's places."""
+    """Messages are stored in order, with growing sequence ids and the positions that the broker returns."""
     with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
         producer = client.create_producer(TOPIC, ProducerOptions(producer_name="mine"))
         assert producer.last_sequence_id() == -1
@@ -90,7 +90,7 @@ def test_messages_are_stored() -> None:
 
 
 def test_numbers_of_the_application() -> None:
-    """They may jump ahead, and a message may be sent again with its number; the next one follows the highest."""
+    """Sequence ids may have gaps, and a message may be resent with its id; the next id follows the highest."""
     with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
         producer = client.create_producer(TOPIC, ProducerOptions(initial_sequence_id=9))
         producer.send(b"x")
@@ -281,7 +281,7 @@ def test_a_failing_ledger() -> None:
 
 
 def test_one_message_that_is_not_allowed() -> None:
-    """It fails alone."""
+    """A message that is not allowed fails alone."""
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
         if isinstance(command, api.CommandSend) and command.sequence_id == 1:
@@ -316,7 +316,7 @@ def test_send_timeouts() -> None:
 
 
 def test_full_queues() -> None:
-    """They refuse, or wait for room."""
+    """A full queue refuses messages, or waits for room."""
     with FakeBroker(holding) as broker, NativeClient(broker.url) as client:
         producer = client.create_producer(TOPIC, ProducerOptions(max_pending_messages=2))
         producer.send_async(b"x", unheard)
@@ -333,7 +333,7 @@ def test_full_queues() -> None:
 
 
 def test_messages_that_are_too_big() -> None:
-    """They are refused before they are sent."""
+    """A message that is too big is refused before it is sent."""
     with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
         producer = client.create_producer(TOPIC)
         with pytest.raises(MessageTooBig):
@@ -383,7 +383,7 @@ def test_names_that_are_taken() -> None:
 
 
 def test_unready_brokers() -> None:
-    """One that starts is asked again for as long as an operation may take, and no longer."""
+    """A broker that starts is asked again for as long as an operation may take, and no longer."""
     remaining = [2]
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
@@ -403,7 +403,7 @@ def test_unready_brokers() -> None:
 
 
 def test_callbacks_that_fail_or_wait() -> None:
-    """One that raises does not stop others, and one that waits for its own producer is refused."""
+    """A callback that raises does not stop others, and one that waits for its own producer is refused."""
     outcomes = Outcomes()
     errors: list[BaseException] = []
     with FakeBroker(storing) as broker, NativeClient(broker.url) as client:

@@ -66,7 +66,7 @@ def controller() -> Generator[Controller]:
 
 
 def test_joining_and_leaving(controller: Controller) -> None:
-    """Both name the consumer in the path, and say who asks."""
+    """Both requests name the consumer in the path, and carry the client's identity."""
     access = RestAccess(token=lambda: "secret")
     message = join(access, [controller.url], CONSUMER, ConsumerKind.STREAM)
     assert (message.generation, message.assignment.epoch, message.assignment.segments) == (2, 3, ())
@@ -95,7 +95,7 @@ def test_refusals(controller: Controller, status: int, error: type[errors.Scalab
 
 
 def test_a_refusal_that_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its code counts, as where it says why."""
+    """The status code of a refusal counts, even if its body cannot be read."""
 
     class Broken(io.RawIOBase):
         def readinto(self, _: object) -> int:

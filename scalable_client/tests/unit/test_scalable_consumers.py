@@ -208,7 +208,7 @@ def test_a_stream_stays_at_a_silent_segment(world: FakeWorld) -> None:
 
 
 def test_a_segment_that_is_taken_away_is_released_once_it_is_acknowledged(world: FakeWorld) -> None:
-    """Another consumer gets no message of it while the first one has some that it did not acknowledge."""
+    """A revoked segment is given to another consumer only after its messages are acknowledged."""
     with stream(world, "one") as first, stream(world, "two") as two:
         world.assign("one", 0, 1)
         world.store(0, "a", "b")
@@ -277,7 +277,7 @@ def test_a_segment_that_is_assigned_again_at_once(world: FakeWorld) -> None:
 
 
 def test_a_shared_segment(world: FakeWorld) -> None:
-    """It is drained before it is attached to in another way, and acknowledged message by message."""
+    """A segment is drained before it is attached in shared mode, and acknowledged message by message."""
     with stream(world, "one") as first_consumer, stream(world, "two") as two:
         world.assign("one", 0)
         world.store(0, "a", "b", "c")
@@ -301,7 +301,7 @@ def test_a_shared_segment(world: FakeWorld) -> None:
 
 
 def test_a_cumulative_acknowledgement_covers_all_segments(world: FakeWorld) -> None:
-    """It acknowledges all that was received before the message, whatever its segment, and nothing that came later."""
+    """A cumulative acknowledgement covers all earlier messages of every segment, and no later ones."""
     with stream(world, "one") as consumer:
         world.assign("one", 0, 1)
         messages: list[Message] = []
@@ -459,7 +459,7 @@ def test_from_the_end(world: FakeWorld) -> None:
     ],
 )
 def test_options_that_no_library_takes(kind: type[ConsumerOptions | ProducerOptions], said: dict[str, Any]) -> None:
-    """They are refused at once, by their names."""
+    """Unknown options are refused at once, by their names."""
     with pytest.raises(Unsupported, match=next(iter(said))):
         kind(**said)
 

@@ -252,7 +252,7 @@ def test_a_sender_that_closes_before_it_answers() -> None:
 
 @pytest.mark.parametrize("cause", [ConnectionLost("fenced"), ValueError("unexpected")])
 def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception) -> None:
-    """Nothing is sent again before the sealed segment was read."""
+    """No message is sent again before the sealed segment was read."""
     world = FakeWorld(1)
     world.unreadable_since = cause
     world.unreadable.add(0)

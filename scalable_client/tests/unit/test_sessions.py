@@ -71,7 +71,7 @@ def test_each_new_layout_is_reported() -> None:
 
 
 def test_a_regular_topic_that_becomes_scalable() -> None:
-    """Its epoch is 0 before and after."""
+    """The epoch of a regular topic is 0 before and after it becomes scalable."""
     layouts: list[Layout] = []
 
     def answer(_peer: Peer, command: Command) -> Answer:
@@ -92,7 +92,7 @@ def test_a_regular_topic_that_becomes_scalable() -> None:
 
 
 def test_a_topic_that_is_created_again() -> None:
-    """Its layouts begin with epoch 0 again, and count; an older layout of the same topic does not."""
+    """Layouts of a topic that is created again start with epoch 0, and count; older ones do not."""
     layouts: list[Layout] = []
 
     def layout(session: int, epoch: int, created_ms: int) -> Command:
@@ -316,7 +316,7 @@ def test_assignments() -> None:
 
 
 def test_a_consumer_that_stays_known() -> None:
-    """One that detaches does not leave: its session lasts for the grace period."""
+    """A consumer that detaches does not leave: its session lasts for the grace period."""
     leader = Leader()
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
         registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, unheard)
@@ -362,7 +362,7 @@ def test_shared_segments() -> None:
 
 
 def test_updates_before_the_answer() -> None:
-    """They are newer than the answer: brokers send them first."""
+    """Updates before the answer are newer than the answer: brokers send them first."""
     leader, received = Leader(), list[Assignment]()
     leader.updates = [assigned(1, 1), assigned(1, 1, 2)]
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
@@ -397,7 +397,7 @@ def test_no_leader_in_time() -> None:
 
 
 def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps the connection and reports nothing; the layout names the leader."""
+    """A leader that lost its lock keeps the connection and reports nothing; the layout names the leader."""
     monkeypatch.setattr("pulsar_scalable.native.registration._RENEW_EVERY", 0.1)
     first, second, received = Leader(), Leader(), list[Assignment]()
     second.first = assigned(1, 7)

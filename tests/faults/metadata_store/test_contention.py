@@ -85,7 +85,7 @@ def test_the_second_through_the_precheck_loses(environment: FaultEnvironment, st
 
 @pytest.mark.exhaustive
 def test_two_at_once(environment: FaultEnvironment, stacks: StackPool) -> None:
-    """Of two that start at the same instant one completes, and the other is refused by the winner's name."""
+    """Of two migrations started at the same instant one completes, and the other is refused with the winner's name."""
     stack = stacks.take()
     stores.know_cluster(stack.zk_url, "rival")
     plans = [input(stack), input(stack, cluster="rival")]

@@ -72,7 +72,7 @@ def test_terminated_during_a_batch(clusters: Clusters, environment: Environment,
 
 
 def test_a_batch_that_is_terminated_releases_writes(clusters: Clusters, environment: Environment) -> None:
-    """Its namespace has failed, and writes to it continue while the migration waits for the operator's decision."""
+    """The namespace of a terminated batch has failed; its writes continue while the migration waits for a decision."""
     (topic,) = make_namespace(clusters, "batch-gone/one", "topic")
     make_namespace(clusters, "batch-gone/two", "topic")
     # Nothing holds back a topic with a rate of its own, so that the batch waits for quiet writes.

@@ -94,7 +94,7 @@ def test_a_message_that_the_flip_would_cut_in_two(clusters: Clusters) -> None:
 
 @pytest.mark.exhaustive
 def test_replication_to_a_cluster_that_is_down(clusters: Clusters) -> None:
-    """It is refused before a topic is ended that takes no messages until that cluster answers; copies are as well."""
+    """Replication to a cluster that is down is refused before a topic is terminated; so are copies."""
     namespace = "cut-off/replicated"
     blue = clusters.blue_admin
     blue.clusters.create("nowhere", NOWHERE)

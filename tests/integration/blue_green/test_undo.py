@@ -111,7 +111,7 @@ def test_a_client_that_comes_to_green_during_the_rollback(clusters: Clusters) ->
 
 
 def test_a_namespace_that_is_gone(clusters: Clusters) -> None:
-    """One that was deleted during its batch keeps neither the others throttled nor the rollback from its end."""
+    """A namespace deleted during its batch does not keep others throttled, nor the rollback from its end."""
     names = ["undone/deleted", "undone/there"]
     for name in names:
         make_namespace(clusters, name)

@@ -165,7 +165,7 @@ def test_unknown_clients_end_a_preparation_early(stack: Stack, monkeypatch: pyte
 
 
 def test_an_offline_start_unblocks_writes_of_a_live_run(place: Place) -> None:
-    """It reports that writes were unblocked, and they are: flag and claim go together, in any mode."""
+    """An offline start unblocks writes of a live run and reports it: flag and claim go together, in any mode."""
     place.run(pre_copy.pre_copy, 0)
     assert not place.run(preparation.prepare).gap
     result = precheck(place, mode="offline")
@@ -266,7 +266,7 @@ def test_a_target_in_which_services_run_is_not_cleared(place: Place, stack: Stac
 
 
 def test_bulk_jobs_end_when_another_command_moves_the_flag(place: Place) -> None:
-    """They would overwrite or delete records in the target that services, or the command, write there."""
+    """Bulk jobs end, because they would overwrite or delete records that services write to the target."""
     place.run(pre_copy.pre_copy, 0)
     task = place.task()
     with task.target_claim() as claim:
@@ -374,7 +374,7 @@ def test_an_unregistered_bookie_prevents_the_cleanup(place: Place) -> None:
 
 
 def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
-    """Another cluster beneath the same root is neither stopped for nor deleted; the precheck says what stays."""
+    """Another cluster below the same root is not deleted, and need not stop; the precheck lists what stays."""
     place.set("/admin/clusters/ours")
     place.set("/other/admin/clusters/theirs")
     result = precheck(place, mode="offline", cleanup="remove")

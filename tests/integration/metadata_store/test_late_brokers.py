@@ -51,7 +51,7 @@ def blockers(place: Place, *, leave_ledgers: bool = False) -> list[str]:
 
 
 def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) -> None:
-    """It is asked again before writes are blocked, and the source by another name is not taken for another store.
+    """A broker is checked again before writes are blocked; another name of the source is not another store.
 
     BookKeeper's own driver takes no part: after a commit, bookies would delete what this broker writes. The
     configuration store is the source. (With metadataSyncEventTopic brokers of 5.0.1 do not start.)
@@ -111,7 +111,7 @@ def test_a_second_attempt_waits_for_each_broker_again(
 
 
 def test_a_broker_that_starts_during_a_migration(stack: Stack, place: Place) -> None:
-    """It is refused its registration and ends; the commit waits until it is gone, and it starts again after it.
+    """A new broker is refused its registration and ends; the commit waits for its end, and it starts again later.
 
     Without the wait a broker 4.2 would follow the flag without a target, and serve nothing until a restart (#25989).
     """

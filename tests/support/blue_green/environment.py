@@ -99,7 +99,7 @@ class Clusters:
 
     @property
     def two(self) -> TwoClusters:
-        """The same, as traffic that moves needs them."""
+        """The two clusters as the traffic programs need them."""
         return TwoClusters(self.blue_admin, self.green_admin, self.blue.broker_url, self.green_urls)
 
 
@@ -112,7 +112,7 @@ def blue_tools(toolchain: Toolchain) -> Toolchain:
 
 @pytest.fixture(scope="session")
 def clusters(shared_stack: SharedStack, blue_tools: Toolchain) -> Generator[Clusters]:
-    """Both clusters; nothing in them but what tests leave."""
+    """Both clusters, which contain only what tests leave there."""
     with open_clusters(shared_stack(BLUE_SPEC, blue_tools), shared_stack(GREEN_SPEC)) as both:
         yield both
 

@@ -13,7 +13,7 @@ def test_each_broker_counts_by_itself() -> None:
 
 
 def test_a_broker_that_came_or_went() -> None:
-    """One that was not there before counts from 0, and one that is gone not at all."""
+    """A new broker counts from 0, and one that is gone does not count."""
     before = Census(opened={"a": 900})
     assert Census(opened={"b": 2}).opened_since(before) == 2
     assert Census().opened_since(before) == 0

@@ -186,7 +186,7 @@ def test_old_and_new_offload_fields() -> None:
 
 
 def test_a_namespace_that_is_not_there() -> None:
-    """It is missing with its topics, without what is inside of them; topics that are not stored are not missed."""
+    """A missing namespace is reported with its stored topics, without their content."""
     passing = TopicName.parse(f"non-persistent://{SPACE}/p")
     blue = namespace(topic(subscriptions=("s",), properties={"a": "b"}), topic(passing), retention_policies={"x": 1})
     assert kinds(blue, None) == {f"namespace {SPACE}": MISSING, f"topic {TOPIC}": MISSING}

@@ -129,7 +129,7 @@ def test_limits_of_resource_groups() -> None:
 
 
 def test_anti_affinity_groups() -> None:
-    """They are not carried, so one that differs is named."""
+    """Anti-affinity groups are not copied, so a differing one is named."""
     assert placed({}, {}, "g", "g").warnings == []
     (warning,) = placed({}, {}, "g", "").warnings
     assert f"{SPACE} (g)" in warning

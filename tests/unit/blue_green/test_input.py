@@ -32,7 +32,7 @@ def test_refused(fields: dict[str, object], why: str) -> None:
 
 
 def test_a_long_drain_with_a_longer_deadline() -> None:
-    """Both can be raised together."""
+    """`drain_timeout` and its deadline can be raised together."""
     assert read(drain_timeout="P2D", waves={"deadline": "P3D"}).drain_timeout.days == 2
 
 

@@ -102,7 +102,7 @@ def test_namespaces_that_the_flag_of_the_cluster_would_terminate(monkeypatch: py
     ("release", "wanted", "expected"), [("4.0.1", True, False), ("4.0.2", True, True), ("4.0.2", False, False)]
 )
 def test_the_flag_of_the_cluster(release: str, *, wanted: bool, expected: bool) -> None:
-    """It is not set where brokers would end the topics of their own health checks as well (#23572)."""
+    """The flag is not set if brokers would also terminate the topics of their own health checks (#23572)."""
     double = SimpleNamespace(input=SimpleNamespace(complete_cluster=wanted), blue_release=parse_release(release))
     assert cluster.sets_cluster_flag(cast("BlueGreenTask", double)) is expected
 
@@ -168,7 +168,7 @@ def test_topics_that_cannot_move() -> None:
 
 
 def test_partitions_beyond_the_number_of_their_topic() -> None:
-    """They are blockers that name them: no list of partitions has them, and green would not get them."""
+    """Partitions beyond their topic's number are blockers by name: no list has them, and green would not get them."""
     beyond = TopicName.parse(f"{SPACE}/parts-partition-7")
     findings = Findings()
     blue = replace(namespace(topic(TopicName.parse(f"{SPACE}/parts"), 2)), beyond=(beyond,))
@@ -187,7 +187,7 @@ def test_only_what_java_trims_at_the_end_is_padding() -> None:
 
 
 def test_older_releases_take_padded_names() -> None:
-    """Nothing is refused that both releases take."""
+    """A name that both releases accept is not refused."""
     findings = Findings()
     blue = namespace(topic(TopicName.parse(f"{SPACE}/t ")))
     assert check_topics(task("4.2.4"), findings, blue) == blue

@@ -31,7 +31,7 @@ class _FencedTopic:
 
 
 def test_a_topic_that_its_broker_has_fenced_is_unloaded() -> None:
-    """It is unloaded once, so that it can be loaded and ended, and named."""
+    """A fenced topic is unloaded once, so that it can be loaded and terminated, and is named."""
     topic, topics = TopicName.parse("persistent://t/n/x"), _FencedTopic()
 
     def each(items: Sequence[TopicName], work: Callable[[TopicName], object]) -> list[object]:

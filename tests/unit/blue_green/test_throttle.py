@@ -95,6 +95,6 @@ def test_a_round_of_producers_that_sent_nothing_lately() -> None:
 
 
 def test_a_round_of_a_producer_that_rarely_sends() -> None:
-    """It counts as one that sends once."""
+    """A producer that rarely sends counts as one that sends once."""
     rare = Client(msg_rate_in=0.01, msg_throughput_in=1.0)
     assert bytes_per_round(TopicStats(publishers=(rare,)), InternalStats(), 15.0) == 100.0

@@ -124,7 +124,7 @@ def test_messages_of_which_a_part_is_stored(heads: list[EntryHead], *, cut: bool
 
 
 def test_replicators_are_waited_for() -> None:
-    """They connect after a topic was loaded, and get to the end while writes are held back."""
+    """Replicators connect after a topic was loaded, and finish while writes are held back."""
     await_movable(task(DOWN, READY), guards(), drained=False)
     await_movable(task(LAGGING), guards(), drained=False)
     await_movable(task(DOWN, LAGGING, READY), guards(), drained=True)
@@ -161,7 +161,7 @@ def test_blockers_of_use() -> None:
 
 
 def test_a_backlog_of_replication_is_a_warning() -> None:
-    """It may be gone when the batch is flipped, and is looked at again there."""
+    """A backlog of replication is only a warning: the flip checks again whether it is gone."""
     use, findings = TopicUse(), Findings()
     use.add(task(), namespace(topic(LAGGING)))
     use.judge(task(), findings)

@@ -17,7 +17,7 @@ def test_chosen_buckets_hold_their_paths_and_no_others() -> None:
 
 
 def test_buckets_are_true_if_one_is_chosen() -> None:
-    """None chosen is false, the last one chosen is true."""
+    """A set of buckets is false if none is chosen, and true with the last one."""
     assert not Buckets.of(64, ())
     assert Buckets.of(64, (63,))
 

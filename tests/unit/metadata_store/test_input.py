@@ -205,7 +205,7 @@ def test_addresses(text: str, read: str) -> None:
     ],
 )
 def test_servers_without_a_port(text: str, hosts: tuple[str, ...]) -> None:
-    """They have ZooKeeper's own, as in brokers' settings."""
+    """A server without a port gets ZooKeeper's default port, as in brokers' settings."""
     assert parse_store_url(text).hosts == hosts
 
 
