@@ -66,7 +66,7 @@ MUTANTS = mutants(
         f"{_LEDGER_DIRECTORY}::test_an_id_that_was_deleted_is_not_created_again": {
             "bookie-cluster/a-deleted-id-is-created-again": drop,
         },
-        f"{_LEDGER_DIRECTORY}::test_a_deletion_on_its_way_is_refused_after_a_takeover": {
+        f"{_LEDGER_DIRECTORY}::test_a_deletion_in_flight_is_refused_after_a_takeover": {
             "bookie-cluster/a-late-deletion-without-a-permit": without_last_argument,
         },
         _TAIL: {
@@ -156,14 +156,14 @@ MUTANTS = mutants(
         f"{_BROKER_STEPS}::test_brokers_that_run_are_asked_again_before_the_directive": {
             "bookie-cluster/a-directive-to-brokers-with-other-settings": drop,
         },
-        f"{_BROKER_STEPS}::test_what_the_cluster_uses_is_asked_before_the_order": {
+        f"{_BROKER_STEPS}::test_the_census_precedes_the_order": {
             "bookie-cluster/a-stop-without-a-second-census": drop,
         },
         f"{_BROKER_STEPS}::test_brokers_are_not_stopped_once_their_metadata_move": {
             "bookie-cluster/a-stop-though-the-metadata-moved": drop,
             "bookie-cluster/a-directive-though-the-metadata-moved": drop,
         },
-        f"{_BROKER_STEPS}::test_a_broker_that_comes_with_the_directive_is_asked_after_it": {
+        f"{_BROKER_STEPS}::test_a_broker_that_registers_at_the_directive_is_asked_after_it": {
             "bookie-cluster/brokers-that-come-with-the-directive-are-not-asked": drop,
         },
         f"{_BROKER_STEPS}::test_a_broker_in_a_restart_is_waited_for": {
@@ -230,7 +230,7 @@ MUTANTS = mutants(
         f"{_ROLLBACK}::test_longest_pause": {
             "bookie-cluster/no-longest-pause": swap("self.input.pause_deadline", "self.input.pause_deadline * 1_000"),
         },
-        f"{_ROLLBACK}::test_copy_is_repeated_where_a_broker_came": {
+        f"{_ROLLBACK}::test_copy_is_repeated_if_a_broker_registered": {
             "bookie-cluster/a-broker-that-came-before-the-directive-is-ignored": becomes("directive"),
         },
         f"{_ROLLBACK}::test_copies_are_removed_in_parts": {

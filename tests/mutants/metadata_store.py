@@ -151,7 +151,7 @@ MUTANTS = mutants(
         f"{_GUARDS}::test_nothing_is_known_to_differ_at_the_commit": {
             "metadata-store/differences-at-the-commit": becomes("len(dirty) < 50"),
         },
-        f"{_OXIA_CLIENT}::test_what_comes_late_on_a_guarded_stream_is_not_applied": {
+        f"{_OXIA_CLIENT}::test_late_writes_on_a_guarded_stream_are_not_applied": {
             "metadata-store/streams-of-lost-tasks-last": swap("timeout=lifetime, metadata", "metadata"),
         },
         f"{_OXIA_CLIENT}::test_a_guarded_stream_is_renewed": {

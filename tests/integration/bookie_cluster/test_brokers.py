@@ -237,7 +237,7 @@ def test_stopped_means_that_nothing_answers(place: Place) -> None:
     assert (again.since, again.brokers) == (stopped.since, stopped.brokers)
 
 
-def test_a_broker_that_came_and_went_is_noticed(place: Place) -> None:
+def test_a_broker_that_registered_and_left_is_noticed(place: Place) -> None:
     """Between the copy and the directive no broker may have come: the directive is not given."""
     steps, input = place.steps, place.input(BrokerControl.MANUAL)
     with steps.task(input).broker_store() as store:

@@ -32,7 +32,7 @@ def dataset(stack: Stack, toolchain: Toolchain) -> Generator[Dataset]:
         yield made
 
 
-def test_what_was_filled_is_there(stack: Stack, dataset: Dataset) -> None:
+def test_filled_data_is_complete(stack: Stack, dataset: Dataset) -> None:
     """The account fits the cluster right after it was filled, and again after a broker's restart."""
     dataset.verify(stack.broker_url, stack.admin_urls[0])
     stack["broker-1"].restart()

@@ -85,7 +85,7 @@ def test_start_after_a_rollback_uses_the_copies(environment: Round) -> None:
     assert (second.copied, second.equal, second.already_verified) == (0, 0, first.copied)
 
 
-def test_ids_that_were_deleted_come_back(environment: Round) -> None:
+def test_deleted_ids_are_used_again(environment: Round) -> None:
     """After a cleanup the switch back asks for a restart of the old bookies, then continues, and loses nothing."""
     old, new = environment.stack.bookkeeper_uri, environment.stack.second_bookkeeper_uri
     environment.stop_broker()

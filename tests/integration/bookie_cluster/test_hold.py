@@ -38,8 +38,8 @@ TOPIC = "held"
 
 
 @pytest.mark.timeout(2 * int(LIMIT) + 600)
-def test_what_changes_while_held_is_not_copied_without_brokers(make_stack: MakeStack, environment: Environment) -> None:
-    """However much was written while a switch was held, or since it: little is copied with brokers stopped."""
+def test_little_is_copied_without_brokers_after_a_hold(make_stack: MakeStack, environment: Environment) -> None:
+    """Whatever was written during a hold or after it, little is copied while brokers are stopped."""
     settings = {
         # Ledgers are closed while more is written, and the last one is large, and open.
         "managedLedgerMaxEntriesPerLedger": "400",

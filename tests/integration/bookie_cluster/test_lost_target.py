@@ -29,7 +29,7 @@ TOPIC = "lost"
 pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
 
 
-def test_a_target_that_is_gone_for_good(make_stack: MakeStack, environment: Environment) -> None:
+def test_a_target_that_is_lost_permanently(make_stack: MakeStack, environment: Environment) -> None:
     """Its ZooKeeper and its bookie are dead: brokers serve from the source again, with all that was written there."""
     stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="lost"))
     server = stack["zookeeper-1"].address

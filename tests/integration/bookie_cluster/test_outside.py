@@ -172,7 +172,7 @@ def test_a_run_that_ends_in_its_cleanup(environment: SwitchEnvironment) -> None:
         steps.run(registry.register, plan)
 
 
-def test_a_comparison_that_fails_later_has_the_last_word(environment: SwitchEnvironment) -> None:
+def test_a_later_comparison_that_fails_decides(environment: SwitchEnvironment) -> None:
     """A copy that was equal once, and is not any more, is forgotten: a cleanup would delete the good ledger."""
     plan, steps, stack = environment.input(registry_path="/admin/fourth"), environment.steps, environment.stack
     number = write_ledger(stack.bookkeeper_uri, [b"data"])

@@ -134,7 +134,7 @@ def test_switch_after_a_crash_of_all_brokers(cluster: Cluster, environment: Envi
 
 
 @pytest.mark.exhaustive
-def test_rollback_brings_back_what_the_target_gained(cluster: Cluster, environment: Environment) -> None:
+def test_rollback_copies_back_what_the_target_gained(cluster: Cluster, environment: Environment) -> None:
     """Messages, acknowledgements and schemas of the window are on the source after a rollback, without the target."""
     with BrokerOperator(cluster.stack, cluster.switch):
         cluster.switch.signal(Verb.ROLLBACK, "the new disks are slow")

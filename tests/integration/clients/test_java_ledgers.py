@@ -28,7 +28,7 @@ def uri(stack: Stack) -> str:
 
 
 @pytest.mark.parametrize("digest", ["CRC32", "HMAC", "CRC32C", "DUMMY"])
-def test_what_is_written_is_read_by_both_drivers(java: JavaLedgers, stack: Stack, uri: str, digest: Digest) -> None:
+def test_both_drivers_read_what_was_written(java: JavaLedgers, stack: Stack, uri: str, digest: Digest) -> None:
     """Ledgers of chosen ids hold the promised payloads and custom metadata, whichever metadata driver reads them."""
     made = Ledger(2, 2, 2, digest, b"secret", {"component": b"\x00schema"}, entries=700, sizes=(1, 3000, 0, 8), seed=-7)
     wanted = {"CRC32": 1 << 33, "HMAC": 1 << 34, "CRC32C": 1 << 35, "DUMMY": 1 << 36}[digest]
@@ -79,7 +79,7 @@ def test_an_abandoned_ledger_stays_open(java: JavaLedgers, uri: str) -> None:
     assert [content.state for content in java.read(uri, ids)] == ["OPEN"] * 3
 
 
-def test_a_bookie_that_goes_away_ends_a_segment(java: JavaLedgers, stack: Stack, uri: str) -> None:
+def test_a_bookie_that_stops_ends_a_segment(java: JavaLedgers, stack: Stack, uri: str) -> None:
     """When a bookie dies under a writer, another one takes its place in a new segment, and every entry is read."""
     held = java.hold(uri, PAIR)
     first = java.read(uri, [held.ledger_id])[0].segments[0]

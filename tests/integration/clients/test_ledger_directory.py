@@ -235,7 +235,7 @@ def test_an_id_that_was_deleted_is_not_created_again(directory: LedgerDirectoryW
     assert directory.delete([(810_001, 0), (810_002, 0)]) == 2
 
 
-def test_a_deletion_on_its_way_is_refused_after_a_takeover(stack: Stack, url: StoreUrl) -> None:
+def test_a_deletion_in_flight_is_refused_after_a_takeover(stack: Stack, url: StoreUrl) -> None:
     """A late attempt that has passed its fence deletes nothing once a newer one has revoked its permit."""
     store = parse_store_url(stack.zk_url)
     taken_over = False

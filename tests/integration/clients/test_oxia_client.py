@@ -258,7 +258,7 @@ def test_single_records_are_set_by_version(url: StoreUrl) -> None:
         assert client.get(b"/marker") is None
 
 
-def test_a_copied_version_comes_again_unless_the_floor_is_raised(url: StoreUrl, writer: OxiaWriter) -> None:
+def test_a_copied_version_is_reused_unless_the_floor_is_raised(url: StoreUrl, writer: OxiaWriter) -> None:
     """Overrides do not move the shard's counter; above the floor no version of a copied record is given again."""
     with OxiaClient(url) as client:
         before = client.put(b"/floor", b"", None)
@@ -287,8 +287,8 @@ def test_later_writes_have_versions_above_a_line(url: StoreUrl) -> None:
         assert level_versions(url) > line
 
 
-def test_a_fit_target_passes_the_probe_untouched(url: StoreUrl, reader: OxiaReader) -> None:
-    """A server that keeps versions and sorts by hierarchy is taken, and nothing is left of the probe."""
+def test_a_suitable_target_passes_the_probe_unchanged(url: StoreUrl, reader: OxiaReader) -> None:
+    """A server that keeps versions and sorts by hierarchy is accepted, and the probe leaves no record."""
     assert speaks_v1(url)
     probe_target(url)
     assert below(reader, COORDINATOR) == {}
@@ -411,7 +411,7 @@ def test_an_answer_of_the_guard_counts_from_the_question_on(url: StoreUrl, monke
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "for good"])
-def test_what_comes_late_on_a_guarded_stream_is_not_applied(
+def test_late_writes_on_a_guarded_stream_are_not_applied(
     victim: Server, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """The server itself ends the stream of a guarded writer, so that what was held up on its way writes nothing."""

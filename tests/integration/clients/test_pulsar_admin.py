@@ -371,7 +371,7 @@ def test_a_namespace_moves_to_another_cluster(admin: PulsarAdmin) -> None:
     spaces.delete(name, force=True)
 
 
-def test_what_a_broker_lacks(admin: PulsarAdmin) -> None:
+def test_a_path_that_a_broker_lacks(admin: PulsarAdmin) -> None:
     """An unknown path, as on a broker without the plugin of PIP-477, is distinguished from a missing object."""
     with pytest.raises(AdminUnsupported, match="Not Found"):
         admin.bookie_clusters.check()

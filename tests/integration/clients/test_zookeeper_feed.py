@@ -29,7 +29,7 @@ pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_store
 
 
 @pytest.mark.parametrize("chroot", [False, True], ids=["whole server", "chroot"])
-def test_feed_tells_every_change(url: StoreUrl, server: Server, kazoo: Any, chroot: bool) -> None:
+def test_feed_reports_every_change(url: StoreUrl, server: Server, kazoo: Any, chroot: bool) -> None:
     """Creations and deletions come with their parent, sets alone, relative to the chroot and without the root."""
     root = url.root
     kazoo.create(root + "/a/set", b"", makepath=True)

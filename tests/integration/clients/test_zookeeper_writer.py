@@ -123,7 +123,7 @@ def test_long_raises(url: StoreUrl) -> None:
         write(url, [record("/ledgers/idgen", b"", 0, 20_011)], max_raise=10)
 
 
-def test_next_sequential_child_goes_on(url: StoreUrl) -> None:
+def test_next_sequential_child_continues(url: StoreUrl) -> None:
     """The first sequential child after the copy gets the number that it would have got in the source."""
     write(url, [record("/ledgers/idgen", b"", 0, 4711)])
     with Coordination(url) as session:

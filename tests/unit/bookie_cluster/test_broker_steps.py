@@ -202,7 +202,7 @@ def test_brokers_that_run_are_asked_again_before_the_directive(scene: Scene) -> 
     assert scene.directed() == ""
 
 
-def test_a_broker_that_comes_with_the_directive_is_asked_after_it(scene: Scene) -> None:
+def test_a_broker_that_registers_at_the_directive_is_asked_after_it(scene: Scene) -> None:
     """Each session is asked once; one that cannot follow the directive ends the step, and brokers go back."""
     scene.register(ONE)
 
@@ -241,7 +241,7 @@ def test_a_broker_that_never_answers_is_not_directed(scene: Scene) -> None:
     assert scene.directed() == ""
 
 
-def test_what_the_cluster_uses_is_asked_before_the_order(scene: Scene) -> None:
+def test_the_census_precedes_the_order(scene: Scene) -> None:
     """The census comes before the order to stop, and not again in a retry, while clients are without a broker."""
     scene.stop()
     scene.stop()
@@ -388,7 +388,7 @@ def test_a_stop_that_takes_too_long_turns_back(scene: Scene) -> None:
     assert scene.orders == []
 
 
-def test_no_directive_where_a_broker_came(scene: Scene) -> None:
+def test_no_directive_if_a_broker_registered(scene: Scene) -> None:
     """A broker that came since the copy has left a ledger that was not copied: the directive is not given."""
     mark = scene.mark()
     scene.register(ONE)
@@ -400,7 +400,7 @@ def test_no_directive_where_a_broker_came(scene: Scene) -> None:
     assert scene.directed() == "b"
 
 
-def test_a_broker_that_comes_with_the_directive_is_reported(scene: Scene) -> None:
+def test_a_broker_that_registers_at_the_directive_is_reported(scene: Scene) -> None:
     """A broker that read its configuration before the directive makes the copy repeat, although that was given."""
 
     def come_and_go() -> None:

@@ -127,7 +127,7 @@ def ids(records: Sequence[tuple[int, int | None]]) -> list[int]:
     return [number for number, _ in records]
 
 
-def test_nothing_goes_before_the_target_is_active(scene: Scene) -> None:
+def test_nothing_is_deleted_until_the_target_is_active(scene: Scene) -> None:
     """While the source is ACTIVE a rollback may need its ledgers; afterwards they go at the versions that were read."""
     with pytest.raises(StoreConflict, match="b is not ACTIVE"):
         scene.clean()
@@ -137,7 +137,7 @@ def test_nothing_goes_before_the_target_is_active(scene: Scene) -> None:
     assert scene.deleted == [(number, 1) for number in range(1, 6)]
 
 
-def test_nothing_goes_while_copies_may_lack_replicas(scene: Scene) -> None:
+def test_nothing_is_deleted_while_copies_may_lack_replicas(scene: Scene) -> None:
     """While a bookie of the target is away its copies are not whole, and the originals stay, unless that is forced."""
     scene.flip()
     # Seen once all ledgers are read, and not in a sample of them.
@@ -148,7 +148,7 @@ def test_nothing_goes_while_copies_may_lack_replicas(scene: Scene) -> None:
     assert scene.clean(CleanupOrder(src_cluster="a", force=True)).deleted == 5
 
 
-def test_nothing_goes_while_a_replica_cannot_be_read(scene: Scene) -> None:
+def test_nothing_is_deleted_while_a_replica_cannot_be_read(scene: Scene) -> None:
     """Copies are read from each of their replicas before anything is deleted."""
     scene.flip()
     scene.damaged = {4}
@@ -189,7 +189,7 @@ def test_a_listing_says_what_a_cleanup_waits_for(scene: Scene) -> None:
         ({"one"}, (8,), ()),
     ],
 )
-def test_what_tells_of_missing_replicas(members: set[str], marked: tuple[int, ...], lacking: tuple[str, ...]) -> None:
+def test_signs_of_missing_replicas(members: set[str], marked: tuple[int, ...], lacking: tuple[str, ...]) -> None:
     """A bookie that holds ledgers and is not registered tells of missing replicas, and so does the auditor's mark."""
     directory: Any = SimpleNamespace(
         members=members, bookies=lambda: {"one": None}, underreplicated=lambda: iter(marked)
@@ -252,7 +252,7 @@ def test_a_ledger_that_gets_a_reference_during_the_check_stays(scene: Scene) -> 
     assert ids(scene.deleted) == [1, 2, 4, 5]
 
 
-def test_what_changed_since_it_was_judged_stays(scene: Scene) -> None:
+def test_a_ledger_that_changed_after_the_decision_stays(scene: Scene) -> None:
     """A ledger that was written after it was judged conflicts, and is counted as remaining."""
     scene.flip()
 

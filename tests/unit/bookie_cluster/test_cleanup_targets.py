@@ -164,7 +164,7 @@ class TestSource:
 
         assert not judge_source(state, force=True).delete
 
-    def test_one_of_two_references_keeps(self) -> None:
+    def test_one_of_two_references_keeps_a_ledger(self) -> None:
         """A ledger that two positions refer to is kept until both say that it is in the target."""
         named = [reference(1, cluster="b"), reference(1, ReferenceKind.CURSOR, cluster="a")]
 

@@ -46,7 +46,7 @@ def test_one_cluster_under_two_names() -> None:
     assert codes(findings) == ["SAME_CLUSTER"]
 
 
-def test_two_empty_clusters_fit() -> None:
+def test_two_unrelated_clusters_pass() -> None:
     """Two clusters that have nothing to do with each other are fine."""
     findings = Findings()
     check_pair(seen("a", [ledger(1)]), seen("b"), {}, findings)

@@ -118,8 +118,8 @@ class TestVerified:
         """The copy's znode is as it was when both were compared."""
         assert Verified(copies={1: 7}).holds(ledger(1), ledger(1, mzxid=7))
 
-    def test_came_from_there(self) -> None:
-        """In a rollback, a ledger that was copied from there, and has not changed since, need not be copied."""
+    def test_copies_of_the_other_direction_are_recognized(self) -> None:
+        """A rollback does not copy a ledger that came from its target and has not changed since."""
         assert Verified(originals={1: 7}).holds(ledger(1, mzxid=7), ledger(1, mzxid=3))
         assert not Verified(originals={1: 7}).holds(ledger(1, mzxid=8), ledger(1, mzxid=3)), "changed since"
 

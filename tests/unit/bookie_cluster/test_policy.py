@@ -82,7 +82,7 @@ def test_gate_of_an_earlier_run() -> None:
     assert later.proceed_wanted
 
 
-def test_rollback_has_gates_of_its_own() -> None:
+def test_rollback_has_its_own_gates() -> None:
     """Once the rollback has begun, verbs are judged by its rules: a decision in it can be taken."""
     lifecycle = VerbState(policy=POLICIES[Routing.RESTART][Phase.BUILD])
     lifecycle.take(Verb.ROLLBACK)

@@ -46,6 +46,6 @@ def codes(seen: SeenBroker) -> list[str]:
     ],
     ids=["all read", "no release", "nothing", "no configuration", "no store", "skips", "too many bookies"],
 )
-def test_what_could_not_be_read_of_a_broker_stops_the_switch(seen: SeenBroker, blockers: list[str]) -> None:
+def test_a_broker_that_cannot_be_read_stops_the_switch(seen: SeenBroker, blockers: list[str]) -> None:
     """A broker whose release or configuration was not read may have any defect and use any cluster."""
     assert codes(seen) == blockers

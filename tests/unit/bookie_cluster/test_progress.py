@@ -97,7 +97,7 @@ def test_a_late_attempt_writes_no_progress(list_exists: bool) -> None:
     assert [3, 1] in attempts.listed("verified")
 
 
-def test_a_later_comparison_has_the_last_word() -> None:
+def test_a_later_comparison_decides() -> None:
     """A ledger that was equal once, and differed when it was compared again, is not known to be equal any more."""
     attempts = Attempts()
     progress = attempts.begin()

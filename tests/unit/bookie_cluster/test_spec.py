@@ -165,7 +165,7 @@ def test_as_many_jobs_run_as_are_allowed() -> None:
         assert engine.most <= at_most
 
 
-def test_what_on_outcomes_raises_ends_the_job() -> None:
+def test_an_error_of_on_outcomes_ends_the_job() -> None:
     """No further job is begun, and those that run are cancelled."""
     engine = Engine(1)
 

@@ -178,7 +178,7 @@ def test_only_the_compared_copy_is_an_orphan(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("moment", ["copied", "compared", "referred", "removed"])
-def test_a_broker_that_came_and_went_restarts_the_copy(scene: Scene, moment: str) -> None:
+def test_a_broker_that_registered_and_left_restarts_the_copy(scene: Scene, moment: str) -> None:
     """Even at the very end, a broker that came and went makes the tail copy the ledger that it created."""
     scene.source[2] = ledger(2, state=LedgerState.OPEN)
     scene.full_verify = True
@@ -244,7 +244,7 @@ def test_a_ledger_that_cannot_be_decoded_is_not_taken_for_lost(scene: Scene) -> 
         scene.run()
 
 
-def test_the_last_broker_may_go_between_the_mark_and_the_look(scene: Scene) -> None:
+def test_the_last_broker_may_leave_between_the_mark_and_the_check(scene: Scene) -> None:
     """The copy does not start again where the last broker goes right after its mark was read: none came since."""
     scene.source[2] = ledger(2, state=LedgerState.OPEN)
     scene.at["marked"] = scene.come_and_go

@@ -92,8 +92,8 @@ def test_rollback(stamps: list[str | None]) -> None:
     assert moved is None or set_schema_attribution(moved, "B", "A") == value
 
 
-def test_what_is_no_such_node_is_refused() -> None:
-    """A node of another kind is an error of the store's, and is not stamped."""
+def test_other_nodes_are_refused() -> None:
+    """A node of another kind is an error of the store, and gets no attribution."""
     with pytest.raises(StoreProtocolError):
         set_schema_attribution(COMPACTION_OPEN[2:], "A", "B")
     with pytest.raises(StoreProtocolError):

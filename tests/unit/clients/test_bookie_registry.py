@@ -164,7 +164,7 @@ def test_parents_are_made_by_the_holder_alone(store: MemoryStore) -> None:
     assert read(parent) is None
 
 
-def test_who_turned_back_gives_no_other_directive(store: MemoryStore) -> None:
+def test_a_run_that_was_rolled_back_sets_no_other_directive(store: MemoryStore) -> None:
     """A late attempt at the directive forward finds the one back, and leaves brokers where they are."""
     mine = registry(store)
     mine.set_target("b", "switch/one/run-1/forward", unless="switch/one/run-1/back")

@@ -48,7 +48,7 @@ every_digest = pytest.mark.parametrize(
 
 
 @every_digest
-def test_what_the_java_client_wrote_is_valid(digest: DigestType, ledger_id: int, bodies: list[bytes]) -> None:
+def test_entries_of_the_java_client_are_valid(digest: DigestType, ledger_id: int, bodies: list[bytes]) -> None:
     """Every entry of the Java client counts as valid, and its header is read."""
     assert count_valid(bodies, ledger_id, 0, digest, PASSWORD) == (3, "")
     assert [read_header(body) for body in bodies] == [

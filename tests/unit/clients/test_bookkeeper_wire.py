@@ -203,7 +203,7 @@ def test_adds_are_counted_and_refusals_kept(peer: Peer) -> None:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n....", "a frame of 1213486160 bytes"),
     ],
 )
-def test_what_the_protocol_does_not_allow(peer: Peer, answer: bytes, reason: str) -> None:
+def test_answers_that_the_protocol_does_not_allow(peer: Peer, answer: bytes, reason: str) -> None:
     """An answer that matches no request ends the connection, and every waiting caller gets an error."""
     peer.batch("batch", 5)
     peer.end.sendall(answer)

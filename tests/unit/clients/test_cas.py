@@ -44,7 +44,7 @@ def once(action: Callable[[], Any]) -> Callable[[], None]:
     return act
 
 
-def test_the_loop_reads_again_where_others_came_first() -> None:
+def test_the_loop_reads_again_after_writes_of_others() -> None:
     """A change is made to the current value after any other writes, up to a limit with a typed conflict."""
     store = MemoryStore()
     store.create("/n", b"0")

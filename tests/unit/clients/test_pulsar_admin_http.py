@@ -211,7 +211,7 @@ def test_errors_travel_with_their_fields() -> None:
     assert str(caught.value.saying("changed")) == "changed"
 
 
-def test_reasons_are_the_servers_own() -> None:
+def test_reasons_are_those_of_the_server() -> None:
     """Pulsar's reason, the message above a stack trace, or the title of a page; never more than a line."""
     trace = "--- An unexpected error occurred in the server ---\n\nMessage: it broke\n\nStacktrace:\n\nat x.y"
     texts = {
@@ -274,7 +274,7 @@ def test_no_address_is_an_error_of_its_own() -> None:
         Servers().session().request("GET", "http://[::1/")
 
 
-def test_https_comes_first_and_secrets_never_go_in_the_clear() -> None:
+def test_https_is_preferred_and_secrets_are_never_sent_in_clear_text() -> None:
     """A plain address is left out where HTTPS is offered and a secret or a trust setting is there."""
     both = json.dumps({"webServiceUrl": "http://b:80", "webServiceUrlTls": "https://b:443"})
     assert registered_urls(both, AdminAccess()) == ["https://b:443", "http://b:80"]

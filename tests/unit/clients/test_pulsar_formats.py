@@ -214,8 +214,8 @@ def test_parents_with_a_value_of_another_tool(value: bytes) -> None:
     assert mentions("/managed-ledgers/of-another-program", TOPIC), "what can be read counts wherever it is"
 
 
-def test_what_cannot_be_read_is_named() -> None:
-    """A node that is not what Pulsar writes, or that may not be read, is named."""
+def test_unreadable_nodes_are_named() -> None:
+    """The error names a node of an unknown form, or one that may not be read."""
     with pytest.raises(StoreProtocolError, match=TOPIC_PATH):
         mentions(TOPIC_PATH, TOPIC[:-1])
     with pytest.raises(StoreProtocolError, match="/schemas/a/b/c"):

@@ -37,8 +37,8 @@ def test_topics_are_named_as_by_clients(text: str, full: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "acme/orders", "persistent://orders", "acme//orders", "topic://a/b/c", "/a/b"])
-def test_what_names_no_topic_is_refused(text: str) -> None:
-    """The error says how a name is written."""
+def test_a_name_without_a_topic_is_refused(text: str) -> None:
+    """The error names the form of a topic name."""
     with pytest.raises(ValueError, match="expected persistent://tenant/namespace/topic"):
         TopicName.parse(text)
 

@@ -223,7 +223,7 @@ def test_token() -> None:
     assert sent == [b"secret", b"secret"]
 
 
-def test_a_broker_that_says_no() -> None:
+def test_a_broker_that_refuses() -> None:
     """Refused credentials, a silent broker, and a port without a broker are different errors."""
     denied = CommandError(request_id=2**64 - 1, error=ServerError.AUTHENTICATION, message="no such token")
     with _broker(lambda _: [denied]) as url, pytest.raises(StoreDenied, match="no such token"):

@@ -97,7 +97,7 @@ class Ensemble:
         return Added()
 
 
-def test_the_end_is_what_anybody_may_have_seen() -> None:
+def test_the_end_includes_every_entry_that_a_reader_may_have_seen() -> None:
     """An entry that one bookie has may have been acknowledged: it is kept, and written to all of them again."""
     ensemble = Ensemble((9, 9, 10))
     done = ensemble.recover()
@@ -112,7 +112,7 @@ def test_an_entry_that_no_bookie_has_ends_the_ledger() -> None:
     assert Ensemble((9, 8, 8), (3, 3)).recover().last_entry == 9
 
 
-def test_a_writer_that_can_go_on_is_not_closed() -> None:
+def test_a_writer_that_can_continue_is_not_closed() -> None:
     """As long as an ack quorum of bookies is not fenced, the writer may still be acknowledged."""
     ensemble = Ensemble((9, 9, 9))
     ensemble.lost = set(THREE[:2])

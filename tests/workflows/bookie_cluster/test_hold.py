@@ -163,7 +163,7 @@ async def test_hold_over_runs(stage: Harness) -> None:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-async def test_held_switch_goes_back(stage: Harness, broken: bool) -> None:
+async def test_held_switch_is_rolled_back(stage: Harness, broken: bool) -> None:
     """A rollback, and a round that fails for good, lead out of the hold; the copies stay for the next start."""
     if broken:
         conflict = ApplicationError("others write there", type=FailureKind.CONFLICT, non_retryable=True)

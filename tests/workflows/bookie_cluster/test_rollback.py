@@ -221,7 +221,7 @@ async def test_longest_pause_at_a_decision(stage: Harness) -> None:
     assert run.script.steps == [*RESTART[:6], *LIFT, "start_brokers", "release"]
 
 
-async def test_stopping_brokers_has_all_the_time(stage: Harness) -> None:
+async def test_stopping_brokers_is_not_part_of_the_pause(stage: Harness) -> None:
     """The pause counts from the end of the first broker; the wait for people who stop brokers does not count."""
     hang = Hang(answer=_stopped_late)
     run = await stage.start(Script(stop_brokers=hang), pause_deadline="PT4S", rollback_window="PT0S")
@@ -261,7 +261,7 @@ async def test_proof_that_does_not_come_can_be_waived(stage: Harness) -> None:
 
 
 @pytest.mark.parametrize("back", [False, True])
-async def test_copy_is_repeated_where_a_broker_came(stage: Harness, back: bool) -> None:
+async def test_copy_is_repeated_if_a_broker_registered(stage: Harness, back: bool) -> None:
     """A broker that came after the tail was copied, at a decision say: the tail follows before the directive."""
     late = Directive(epoch=7, at=datetime.now(UTC), alone=False)
     first = [ANSWERS["set_target"]] if back else []

@@ -214,7 +214,9 @@ async def test_malformed_words(stage: Harness, update: str, argument: dict[str, 
 
 
 @pytest.mark.parametrize(("update", "argument"), [("set_read_mode", DUAL), ("close_client", CLOSING)])
-async def test_brokers_of_today_take_no_such_word(stage: Harness, update: str, argument: BaseModel) -> None:
+async def test_updates_for_the_plugin_are_refused_with_restart(
+    stage: Harness, update: str, argument: BaseModel
+) -> None:
     """With routing `restart` there is no read mode to set and no client to close; the refusal says why."""
     run = await _open(stage, Script(census=FREE_CENSUS))
     assert (await run.refusal(update, argument)).message.startswith("routing `restart`: brokers of today read one")
@@ -353,7 +355,7 @@ async def test_order_that_is_taken_back(stage: Harness) -> None:
     assert "delete_ledgers" not in run.script.steps
 
 
-async def test_order_that_comes_too_late(stage: Harness) -> None:
+async def test_late_order_is_refused(stage: Harness) -> None:
     """An order whose listing outlasts the window is refused: nothing is deleted that was not asked in time."""
     hang = Hang()
     run = await _open(stage, Script(list_targets=hang))
