@@ -169,6 +169,19 @@ def test_different_releases_in_one_cluster() -> None:
     assert len(named) == len([row for row in Behaviour if "scalable-topic" in row.migrations])
 
 
+def test_broker_whose_release_is_unknown() -> None:
+    """A broker that did not answer may have another release: it alone is named, and the operator can accept that."""
+    brokers = [SeenBroker("broker a", "5.0.1", {}), SeenBroker("broker b", "", None, "timed out")]
+    findings = Findings()
+    check_releases(findings, "metadata-store/live", brokers)
+    (blocker,) = findings.blockers
+    assert (blocker.code, blocker.cause) == (
+        "MIXED_RELEASES",
+        "the release of broker b is not known, and may differ from 5.0.1, which the others have",
+    )
+    assert blocker.cure.startswith("let the worker reach its admin interface, or set")
+
+
 @pytest.mark.parametrize("version", ["4.0.9", "4.2.5", "5.0.2", "4.0.8.2", "4.2.4-vendor-3"])
 def test_a_release_that_was_not_tested(version: str) -> None:
     """A patch release or a vendor's build that was not tested is refused, unless the operator allows it."""
