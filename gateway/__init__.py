@@ -1,1 +1,1 @@
-"""The REST gateway of scalable topics (PIP-468): a process next to the worker, for programs that know no Temporal."""
+"""The REST gateway of scalable topics (PIP-468): a process for programs without a Temporal client."""

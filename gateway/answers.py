@@ -1,4 +1,4 @@
-"""Bodies of the gateway's answers: reasons as brokers give them, and statistics of a shape of its own."""
+"""Bodies of the gateway's answers: reasons as brokers give them, and the gateway's own statistics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Reason(_Answer):
 
 
 class Health(_Answer):
-    """How the gateway is.
+    """Health of the gateway.
 
     Attributes:
         status: `ok`.
@@ -45,10 +45,10 @@ class SegmentFigures(_Answer):
         msg_rate_in: messages per second.
         bytes_rate_in: bytes per second.
         storage_size: bytes on bookies.
-        producer_count: that are connected.
+        producer_count: connected producers.
         backlog: messages that are not acknowledged, by subscription.
-        consumers: that are connected, by subscription.
-        unavailable_reason: why its broker does not say; left out where it does.
+        consumers: connected consumers, by subscription.
+        unavailable_reason: why the broker gave no figures; left out if it did.
     """
 
     name: str
@@ -81,8 +81,8 @@ class SubscriptionFigures(_Answer):
     """A subscription.
 
     Attributes:
-        consumer_count: sessions of an ordered one; of another one, how many are connected to the same segment at most.
-        type: how it is consumed; None for one that only its consumers have made.
+        consumer_count: sessions, if it is ordered; else the most consumers that are connected to one segment.
+        type: how it is consumed; None if only its consumers have created it.
         msg_backlog: messages that are not acknowledged, on all segments.
     """
 

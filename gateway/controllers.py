@@ -1,4 +1,4 @@
-"""The workflows that control topics, as the gateway asks them: again until the deadline, and each thing once."""
+"""Client of the workflows that control topics: it retries until the deadline, and each update is applied once."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ ResultT = TypeVar("ResultT")
 _WORKFLOW = "TopicController"
 _ANSWER = timedelta(seconds=5)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-# Runs whose cluster is known, and those whose input is read at a time.
+# How many runs are remembered with their cluster, and how many inputs are read concurrently.
 _REMEMBERED, _AT_ONCE = 10_000, 16
-# A run that continues as the next, ten updates in flight, and servers that come and go look like these.
+# Transient errors: a run continues as the next, ten updates are in flight, or servers restart.
 _PASSING = frozenset(
     (
         RPCStatusCode.ABORTED,
@@ -57,7 +57,7 @@ _PASSING = frozenset(
         RPCStatusCode.UNKNOWN,
     )
 )
-# How Temporal fails an update whose run ended before it, as a type of the failure.
+# The type of Temporal's failure of an update whose run ended before it was completed.
 _RUN_ENDED = "AcceptedUpdateCompletedWorkflow"
 _STATUS: dict[str, HTTPStatus] = {
     FailureKind.REFUSED: HTTPStatus.CONFLICT,
@@ -69,7 +69,7 @@ _STATUS: dict[str, HTTPStatus] = {
     FailureKind.UNREACHABLE: HTTPStatus.SERVICE_UNAVAILABLE,
     FailureKind.NOT_LEADER: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-# What is not there, and what can never be done with these segments; anything else may fit later.
+# A missing segment, and changes that these segments never allow; other changes may be possible later.
 _STATUS_OF_FAULT: dict[str, HTTPStatus] = {
     LayoutFault.SEGMENT_NOT_FOUND: HTTPStatus.NOT_FOUND,
     LayoutFault.NOT_NEIGHBOURS: HTTPStatus.PRECONDITION_FAILED,
@@ -78,13 +78,13 @@ _STATUS_OF_FAULT: dict[str, HTTPStatus] = {
 
 
 class UpdateRejected(Exception):
-    """A controller said no.
+    """A controller refused an update.
 
     Attributes:
-        reason: its own words.
+        reason: the controller's message.
         kind: type of the failure, most often a `FailureKind`.
         fault: a `LayoutFault` of a change that does not fit the layout; empty for another reason.
-        unsure: whether the answer to an earlier try was lost, which may have been done.
+        unsure: whether the answer to an earlier attempt was lost, so that the change may have been applied.
     """
 
     def __init__(self, reason: str, kind: str, *, unsure: bool, fault: str = "") -> None:
@@ -96,7 +96,7 @@ class UpdateRejected(Exception):
 
     @property
     def refusal(self) -> HTTPProblem:
-        """As the gateway tells it, where nothing more is known."""
+        """The gateway's answer to the client."""
         status = _STATUS_OF_FAULT.get(self.fault) or _STATUS.get(self.kind, HTTPStatus.INTERNAL_SERVER_ERROR)
         return (
             unavailable(self.reason) if status is HTTPStatus.SERVICE_UNAVAILABLE else HTTPProblem(status, self.reason)
@@ -107,7 +107,7 @@ class ControllerNotFound(Exception):
     """No controller leads the topic.
 
     Attributes:
-        unsure: whether the answer to an earlier try was lost, which may have been done.
+        unsure: whether the answer to an earlier attempt was lost, so that the change may have been applied.
     """
 
     def __init__(self, topic: str, *, unsure: bool) -> None:
@@ -126,10 +126,10 @@ class ServedCluster(Addresses, Protocol):
 
 
 class Controllers:
-    """Asks the workflows of one cluster, and no others.
+    """Calls the workflows of one cluster only.
 
     Args:
-        client: of Temporal.
+        client: Temporal client.
         served: the cluster.
     """
 
@@ -153,7 +153,7 @@ class Controllers:
             raise _temporal_says(error) from error
 
     async def failure(self, handle: WorkflowHandle[Any, Any]) -> UpdateRejected:
-        """Wait for the end of a controller, and say why it ended."""
+        """Wait for the end of a controller, and return why it ended."""
         try:
             ended = await handle.result()
         except WorkflowFailureError as error:
@@ -163,22 +163,22 @@ class Controllers:
     async def update(
         self, topic: str, name: str, argument: BaseModel | None, answer: type[AnswerT], deadline: float
     ) -> AnswerT:
-        """Send an update, and again until it is answered, with one id: a run of the workflow does it once.
+        """Send an update, and retry with the same id until it is answered: a run of the workflow applies it once.
 
-        It is for the workflow that leads the topic now, and the runs that continue it: what was asked of one topic is
-        not sent to another one of its name.
+        It goes to the workflow that leads the topic now and to the runs that continue it, never to a newer topic of the
+        same name.
 
         Args:
-            topic: whose controller is asked.
-            name: of the update.
-            argument: of the update; None for none.
+            topic: topic of the controller.
+            name: name of the update.
+            argument: argument of the update; None for none.
             answer: type of the answer.
             deadline: when to give up, by the loop's clock.
 
         Raises:
-            UpdateRejected: the controller said no.
-            ControllerNotFound: there is none.
-            HTTPProblem: there is no answer in time, or another workflow leads since; the update may still be done.
+            UpdateRejected: the controller refused the update.
+            ControllerNotFound: the topic has no controller.
+            HTTPProblem: there is no answer in time, or a new controller took over; the update may still be applied.
         """
         args = [] if argument is None else [argument]
         update_id, unsure, asked = str(uuid.uuid4()), False, ""
@@ -187,7 +187,9 @@ class Controllers:
             nonlocal unsure, asked
             leads = (await self._require_open(topic, unsure=unsure)).raw_info.first_run_id
             if unsure and leads != asked:
-                raise unavailable(f"another workflow leads {topic} since; look whether {name} is done, and ask again")
+                raise unavailable(
+                    f"a new controller took over {topic}; check whether {name} was applied before retrying"
+                )
             asked = leads
             # The SDK leaves overloads of updates partly untyped.
             handle: Any = self._client.get_workflow_handle(self._id(topic), first_execution_run_id=asked)
@@ -197,10 +199,10 @@ class Controllers:
                 if not (isinstance(error.cause, ApplicationError) and error.cause.type == _RUN_ENDED):
                     raise _refused(error.cause, unsure=unsure) from error
                 unsure = True
-                raise _Retry("its run ended before it was done") from error
+                raise _Retry("the run ended before the update was completed") from error
             except WorkflowUpdateRPCTimeoutOrCancelledError as error:
                 unsure = True
-                raise _Retry("it was not answered in time") from error
+                raise _Retry("the update was not answered in time") from error
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     unsure = True
@@ -208,12 +210,12 @@ class Controllers:
                 # One run has ended, and the next may have begun.
                 await self._require_open(topic, unsure=unsure)
                 unsure = True
-                raise _Retry("its run has ended") from error
+                raise _Retry("the run has ended") from error
 
         return await self._retry_until_deadline(send, f"{name} of {topic}", deadline)
 
     async def query(self, topic: str, name: str, answer: type[AnswerT], deadline: float) -> AnswerT | None:
-        """Ask a query of the controller of a topic, which may answer nothing; arguments are those of `update`.
+        """Query the controller of a topic; return None if it has no answer. Arguments are those of `update`.
 
         Raises:
             HTTPProblem: there is no controller, or no answer in time.
@@ -223,7 +225,7 @@ class Controllers:
         async def ask() -> AnswerT | None:
             try:
                 await self._require_open(topic, unsure=False)
-                # One that has ended would still tell its last state.
+                # A workflow that has ended would still answer with its last state.
                 result = await handle.query(
                     name, result_type=answer, reject_condition=QueryRejectCondition.NOT_OPEN, rpc_timeout=_ANSWER
                 )
@@ -240,18 +242,18 @@ class Controllers:
         return await self._retry_until_deadline(ask, f"{name} of {topic}", deadline)
 
     async def await_end(self, handle: WorkflowHandle[Any, Any], deadline: float) -> None:
-        """Wait until a controller has ended; its update is answered before.
+        """Wait until a controller has ended, which is after the answer to its update.
 
         Args:
-            handle: of a run of it.
+            handle: handle of one of its runs.
             deadline: when to give up, by the loop's clock.
 
         Raises:
-            HTTPProblem: it has not ended in time.
+            HTTPProblem: the controller has not ended in time.
         """
 
         async def wait() -> None:
-            # However it ended.
+            # Its outcome does not matter.
             with contextlib.suppress(WorkflowFailureError):
                 await handle.result()
 
@@ -332,7 +334,7 @@ class Controllers:
         return controller_id(self._served.cluster, topic)
 
     async def _is_ours(self, workflow_id: str, run_id: str, first_run_id: str = "") -> bool:
-        """Return whether a run is of the served cluster, and not of another one of its name, by the run's input."""
+        """Return whether a run's input names servers of the served cluster, and not of another cluster of its name."""
         if not first_run_id:
             first_run_id = run_id
         ours = self._checked.get(first_run_id)
@@ -355,13 +357,13 @@ class Controllers:
         started = response.history.events[0].workflow_execution_started_event_attributes
         [given] = await self._client.data_converter.decode(started.input.payloads, [dict[str, Any]])
         try:
-            # A run that continues another one has that one's state, too.
+            # The input of a run that continues another one also has the state of that run.
             return _Servers.model_validate(given.get("input", given))
         except ValidationError:
             return None
 
     async def _retry_until_deadline(self, ask: Callable[[], Awaitable[ResultT]], what: str, deadline: float) -> ResultT:
-        pause, why = _FIRST_PAUSE, "no worker took it; start one: pulsar-migrate worker"
+        pause, why = _FIRST_PAUSE, "no worker is polling; start one: pulsar-migrate worker"
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -377,7 +379,7 @@ class Controllers:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
             except TimeoutError as error:
-                raise unavailable(f"{what} has no answer yet, and may be done later: {why}") from error
+                raise unavailable(f"timed out waiting for {what}; it may still be applied: {why}") from error
 
 
 class _Servers(BaseModel):
@@ -388,11 +390,11 @@ class _Servers(BaseModel):
 
 
 class _Retry(Exception):
-    """It may go better later."""
+    """A later attempt may succeed."""
 
 
 def _stop_if_due(deadline: float) -> None:
-    """Raise TimeoutError at the deadline: the SDK reports a cancellation by a deadline as any other loss."""
+    """Raise TimeoutError at the deadline: the SDK reports a cancellation by a deadline like a lost connection."""
     if asyncio.get_running_loop().time() >= deadline:
         raise TimeoutError
     task = asyncio.current_task()

@@ -1,4 +1,4 @@
-"""Refusals of the gateway."""
+"""Errors that the gateway returns to clients."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from http import HTTPStatus
 
 
 class HTTPProblem(Exception):
-    """A request that is not done.
+    """A request that is refused or has failed.
 
     Attributes:
-        status: of the answer.
+        status: HTTP status of the answer.
         reason: cause and cure, for `{"reason": …}`.
-        headers: of the answer besides.
+        headers: additional headers of the answer.
     """
 
     def __init__(self, status: HTTPStatus, reason: str, headers: dict[str, str] | None = None) -> None:
@@ -27,5 +27,5 @@ def not_found(topic: str) -> HTTPProblem:
 
 
 def unavailable(reason: str) -> HTTPProblem:
-    """Return the answer for a request that can be tried again, and may have been carried out."""
+    """Return the answer for a request that can be retried, and may have been applied."""
     return HTTPProblem(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "2"})

@@ -31,7 +31,7 @@ SHUTDOWN_TIMEOUT = timedelta(seconds=20)
 """Longest wait for requests that are under way; Kubernetes kills after 30 s by default."""
 
 CHECK_INTERVAL_SECONDS = 10.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 
 _BACKLOG = 2048
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def run_gateway(settings: GatewaySettings, *, ready_file: Path | None = None) ->
 async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode:
     stop = stop_on_signals()
     authorizer = Authorizer(_tokens(settings))
-    # No metrics of the SDK: what takes time is in the worker.
+    # Without metrics of the SDK: the worker does the work that takes time.
     client = await connect_server()
     app = build_app(Controllers(client, settings), settings, authorizer)
     config = _config(app, settings)
@@ -77,11 +77,11 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
 
 
 class _Server(uvicorn.Server):
-    """One that leaves signals to the process."""
+    """An HTTP server that leaves signals to the process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Take none."""
+        """Install no signal handlers."""
         yield
 
 
@@ -100,7 +100,7 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
         config.load()
     except (OSError, ssl.SSLError) as error:
         cause = f"the certificate {settings.tls_certificate} with the key {settings.tls_key}: {error}."
-        raise CommandFailed(ExitCode.USAGE, cause, "give files in PEM that belong together") from error
+        raise CommandFailed(ExitCode.USAGE, cause, "set a PEM certificate and the key that belongs to it") from error
     return config
 
 
@@ -118,7 +118,7 @@ def _listen(settings: GatewaySettings) -> socket.socket:
 
 def _tokens(settings: GatewaySettings) -> Tokens | None:
     if not settings.tokens_file:
-        _log.warning("no tokens are set: everybody on this machine may do everything; set tokens_file")
+        _log.warning("no tokens_file is set: any local user has full access")
         return None
     try:
         return Tokens(Path(settings.tokens_file))
@@ -143,16 +143,16 @@ def _report_ready(client: Client, settings: GatewaySettings, listener: socket.so
 async def follow(
     context: ssl.SSLContext, certificate: Path, key: Path, every: float = CHECK_INTERVAL_SECONDS
 ) -> NoReturn:
-    """Use a certificate that was renewed for connections that come later; ends only by cancellation.
+    """Use a renewed certificate for new connections; runs until it is cancelled.
 
     Files that do not belong together, as when only one of them is renewed yet, are reported, and the previous ones are
     used until they do.
 
     Args:
-        context: of the server; it has what the files hold now.
+        context: TLS context of the server, with the current certificate.
         certificate: file with the certificate and its chain (PEM).
         key: file with its key (PEM).
-        every: seconds between two looks.
+        every: seconds between two checks.
     """
     loaded = _stamps(certificate, key)
     while True:
@@ -161,7 +161,7 @@ async def follow(
         if current == loaded:
             continue
         try:
-            # A context that refuses a pair has lost its key by then.
+            # Tried with another context first: one that refuses a pair has lost its previous key.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:

@@ -1,7 +1,7 @@
-"""Consumers that come and go, many at a time: Temporal takes ten updates in flight for a workflow, and not a thousand.
+"""Batches of registrations, as Temporal allows ten updates in flight for a workflow, and not a thousand.
 
-What consumers of one topic ask for goes into few updates, each for many of one subscription, in the order in which it
-was asked for each name.
+Requests of the consumers of one topic are combined into few updates, each for many consumers of one subscription. The
+requests of one consumer keep their order.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from models.topic_controller.sessions import MAX_CONSUMERS_PER_UPDATE, ConsumerA
 AnswerT = TypeVar("AnswerT")
 
 MAX_UPDATES_IN_FLIGHT = 3
-"""Updates of one topic at once; others than this gateway must find a place too."""
+"""Concurrent updates of one topic; the rest of Temporal's limit is left to other clients."""
 
 BATCH_WINDOW_SECONDS = 0.02
-"""Seconds in which those are gathered that come together."""
+"""Seconds in which requests are collected for one update."""
 
 
 class Updates(Protocol):
@@ -33,7 +33,7 @@ class Updates(Protocol):
     async def update(
         self, topic: str, name: str, argument: BaseModel | None, answer: type[AnswerT], deadline: float
     ) -> AnswerT:
-        """Send one."""
+        """Send an update."""
         ...
 
 
@@ -49,11 +49,11 @@ class _Asked:
     """One request of a consumer.
 
     Attributes:
-        consumer: whose it is.
-        joins: whether the consumer comes, or leaves.
-        instance: of the consumer; empty where it did not say.
-        deadline: when it is too late, by the loop's clock.
-        answer: the assignment of who came; None for who left.
+        consumer: the consumer that sent it.
+        joins: whether the consumer registers, or leaves.
+        instance: instance of the consumer; empty if it sent none.
+        deadline: when to give up, by the loop's clock.
+        answer: the assignment of a consumer that registered; None for one that left.
     """
 
     consumer: ConsumerKey
@@ -64,7 +64,7 @@ class _Asked:
 
     @property
     def kind(self) -> tuple[str, bool]:
-        """Return what requests of one update have in common."""
+        """Return the subscription and direction, which all requests of one update share."""
         return self.consumer.subscription, self.joins
 
 
@@ -73,10 +73,10 @@ class _TopicQueue:
     """Requests of the consumers of one topic.
 
     Attributes:
-        waiting: what is not sent yet, in the order in which it came.
-        busy: consumers of whom something is under way.
+        waiting: requests that are not sent yet, in the order of their arrival.
+        busy: consumers with a request in an update that is under way.
         tasks: updates that are under way.
-        gathering: whether it waits for those that come together.
+        gathering: whether the batch window is open.
     """
 
     waiting: list[_Asked] = field(default_factory=list[_Asked])
@@ -116,17 +116,17 @@ class Registrar:
         self._queues: dict[str, _TopicQueue] = {}
 
     async def join(self, topic: str, consumer: ConsumerKey, deadline: float, instance: str = "") -> ConsumerAssignment:
-        """Register a consumer, or take it back; what it reads.
+        """Register a consumer, or resume its session; return its assignment.
 
         Args:
-            topic: of which it reads.
-            consumer: who asks.
+            topic: topic of the subscription.
+            consumer: the consumer.
             deadline: when to give up, by the loop's clock.
-            instance: one life of the consumer.
+            instance: random id of the consumer's process.
 
         Raises:
-            UpdateRejected, ControllerNotFound: the controller said no, or there is none.
-            HTTPProblem: it left during the request, or there is no answer in time.
+            UpdateRejected, ControllerNotFound: the controller refused it, or there is none.
+            HTTPProblem: the consumer left during the request, or there is no answer in time.
         """
         answer = await self._ask(topic, consumer, deadline, instance, joins=True)
         if answer is None:
@@ -136,11 +136,11 @@ class Registrar:
         return answer
 
     async def leave(self, topic: str, consumer: ConsumerKey, deadline: float, instance: str = "") -> None:
-        """End a consumer's session; harmless where there is none, or another instance's. As `join` otherwise."""
+        """End a consumer's session; harmless if there is none, or another instance has it. Arguments: see `join`."""
         await self._ask(topic, consumer, deadline, instance, joins=False)
 
     async def drain(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the updates that are under way."""
         while tasks := [task for queue in self._queues.values() for task in queue.tasks]:
             await asyncio.wait(tasks)
 
@@ -160,8 +160,10 @@ class Registrar:
             async with asyncio.timeout_at(deadline):
                 return await asyncio.shield(asked.answer)
         except TimeoutError as error:
-            verb = "registration" if joins else "end"
-            raise unavailable(f"the {verb} of {consumer.name} has no answer yet, and may be done later") from error
+            action = "registration" if joins else "departure"
+            raise unavailable(
+                f"timed out waiting for the {action} of {consumer.name}; it may still be applied"
+            ) from error
 
     def _gathered(self, topic: str, queue: _TopicQueue) -> None:
         queue.gathering = False
@@ -198,7 +200,7 @@ class Registrar:
         except (UpdateRejected, ControllerNotFound, HTTPProblem) as error:
             _tell(together, error)
         except BaseException as error:
-            _tell(together, unavailable(f"the gateway gave up: {type(error).__name__}"))
+            _tell(together, unavailable(f"the gateway cancelled the request: {type(error).__name__}"))
             raise
         else:
             for asked in together:

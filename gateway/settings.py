@@ -24,8 +24,8 @@ class GatewaySettings(BaseSettings):
         cluster: `clusterName` of the brokers whose topics it serves. One gateway serves one cluster.
         metadata_url: the metadata store of its brokers, for the topics that it creates, and to tell apart two clusters
             of one name.
-        admin_urls: addresses of the brokers' admin interface, as JSON, likewise.
-        credentials: name of the credentials in the workers' settings, likewise; empty for the common ones.
+        admin_urls: addresses of the brokers' admin interface, as JSON; used like the metadata store.
+        credentials: name of the credentials in the workers' settings for new topics; empty for the common ones.
         task_queue: the queue of the workers that control the topics it creates; `PULSAR_MIGRATE_TASK_QUEUE`, as theirs.
         host: the address to listen on.
         port: the port; 0 takes a free one.
@@ -33,9 +33,9 @@ class GatewaySettings(BaseSettings):
             empty.
         tls_certificate: file with the certificate and its chain (PEM); read again when it changes.
         tls_key: file with its key (PEM).
-        tokens_file: file with the hashes of bearer tokens and what each allows; read again when it changes.
-        allow_plain: whether to listen without TLS where others than this machine can connect: behind a proxy that
-            ends TLS, for example.
+        tokens_file: file with the hashes of bearer tokens and their roles; read again when it changes.
+        allow_plain: whether to listen without TLS where other machines can connect, for example behind a proxy
+            that ends TLS.
         consumer_deadline: longest wait for the answer to a registration.
         change_deadline: longest wait for the end of a change.
     """
@@ -66,17 +66,19 @@ class GatewaySettings(BaseSettings):
         if self.is_local:
             return self
         if not self.tokens_file:
-            raise ValueError(f"host {self.host} lets everybody do everything; set tokens_file, or listen on 127.0.0.1")
+            raise ValueError(
+                f"host {self.host} gives every client full access without tokens; set tokens_file, or host 127.0.0.1"
+            )
         if not self.tls_certificate and not self.allow_plain:
             raise ValueError(
-                f"host {self.host} would take tokens in plain text; set tls_certificate and tls_key, or allow_plain "
+                f"host {self.host} would accept tokens in plain text; set tls_certificate and tls_key, or allow_plain "
                 "where a proxy ends TLS"
             )
         return self
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can connect."""
+        """Whether only the local machine can connect."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:

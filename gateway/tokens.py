@@ -1,4 +1,4 @@
-"""Bearer tokens: a file of their hashes, each with what it allows."""
+"""Bearer tokens: a file of their hashes, each with its role."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tokens:
     is wrong when it changes is reported, and the previous tokens stay valid.
 
     Args:
-        file: where they are.
+        file: the file of tokens.
 
     Raises:
         TokensError: the file is wrong, or cannot be read.
@@ -67,7 +67,7 @@ class Tokens:
         except TokensError as error:
             _log.error("%s; the previous tokens stay valid", error)
         given = sha256(token.encode()).digest()
-        # All of them, so that the time tells nothing about how far the search went.
+        # Compares all, so that the duration does not show which one matches.
         roles = [entry.role for entry in self._tokens if hmac.compare_digest(entry.hash, given)]
         return roles[0] if roles else None
 
@@ -79,7 +79,7 @@ class Tokens:
             lines = self._file.read_text().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise TokensError(f"{self._file} cannot be read: {error}") from error
-        # Also of a wrong one, which is reported once.
+        # Also for an invalid file, so that it is reported once.
         self._stamp = stamp
         self._tokens = tuple(_parse(self._file, lines))
 
@@ -93,9 +93,9 @@ def _parse(file: Path, lines: Iterable[str]) -> list[_Token]:
         match = _LINE.fullmatch(text)
         if match is None or match["role"] not in {*Role}:
             raise TokensError(
-                f"{file}, line {number}: no token; write {' or '.join(Role)}, and the token's SHA-256 in 64 digits"
+                f"{file}, line {number}: invalid; expected {' or '.join(Role)} and the token's SHA-256 in 64 digits"
             )
         tokens.append(_Token(Role(match["role"]), bytes.fromhex(match["hash"])))
     if not tokens:
-        raise TokensError(f"{file} has no token, and would refuse every request; write one line for each")
+        raise TokensError(f"{file} has no token, so every request would be refused; add one line for each token")
     return tokens

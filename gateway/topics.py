@@ -1,4 +1,4 @@
-"""Controlled topics, as the REST interface of the proposal asks for them (PIP-468, "REST API")."""
+"""Operations on controlled topics for the REST interface of the proposal (PIP-468, "REST API")."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from models.topic_controller.state import ControllerStatus, LayoutChange, TopicR
 
 AnswerT = TypeVar("AnswerT")
 
-_LOOK_EVERY = 0.1
-# Lists are filtered by asking each topic.
+_POLL_INTERVAL = 0.1
+# Concurrent queries: a list with properties queries each topic.
 _AT_ONCE = 16
 
 
@@ -42,7 +42,7 @@ class Topics:
     """The topics of one cluster.
 
     Args:
-        controllers: asks workflows.
+        controllers: client of the workflows.
         settings: of this process.
     """
 
@@ -56,7 +56,7 @@ class Topics:
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._settings.change_deadline.total_seconds()
 
-    # The whole --------------------------------------------------------------------------------------------------------
+    # Topics -----------------------------------------------------------------------------------------------------------
 
     async def names(self, tenant: str, namespace: str, properties: Mapping[str, str]) -> list[str]:
         """Return the controlled topics of a namespace that have these properties, with their full names, sorted."""
@@ -64,10 +64,10 @@ class Topics:
         names = [f"persistent://{name}" for name in await self._controllers.names(tenant, namespace, deadline)]
         if not properties:
             return names
-        places = asyncio.Semaphore(_AT_ONCE)
+        slots = asyncio.Semaphore(_AT_ONCE)
 
         async def has(topic: str) -> bool:
-            async with places:
+            async with slots:
                 try:
                     layout = await self.layout(topic)
                 except HTTPProblem as refusal:
@@ -83,7 +83,7 @@ class Topics:
         """Start the controller of a new topic, and wait until the topic is open.
 
         Raises:
-            HTTPProblem: it exists, a value is wrong, or it is not open in time.
+            HTTPProblem: the topic exists, a value is invalid, or it is not open in time.
         """
         given = self._settings
         try:
@@ -116,7 +116,7 @@ class Topics:
             opening.cancel()
 
     async def _opened(self, topic: str, deadline: float) -> None:
-        """Wait until a topic has a layout; of one whose controller fails its failure tells."""
+        """Wait until a topic has a layout; a failure of its controller ends the wait elsewhere."""
         status: ControllerStatus | None = None
         try:
             async with asyncio.timeout_at(deadline):
@@ -124,11 +124,11 @@ class Topics:
                     status = await self._status_if_any(topic, deadline)
                     if status and status.epoch >= 0 and not status.doing:
                         return
-                    await asyncio.sleep(_LOOK_EVERY)
+                    await asyncio.sleep(_POLL_INTERVAL)
         except TimeoutError as error:
             why = status.waiting or status.doing if status else ""
             raise unavailable(
-                f"{topic} is not open yet: {why or 'no worker has begun'}; see its stats later"
+                f"{topic} is not open yet: {why or 'no worker is polling'}; check its stats later"
             ) from error
 
     async def _status_if_any(self, topic: str, deadline: float) -> ControllerStatus | None:
@@ -182,7 +182,7 @@ class Topics:
         await self._change(topic, "create_subscription", request, type(None))
 
     async def unsubscribe(self, topic: str, name: str) -> None:
-        """Delete a subscription with its places; harmless where there is none."""
+        """Delete a subscription with its cursors; harmless if it does not exist."""
         await self._change(topic, "delete_subscription", Unsubscription(name=name), type(None))
 
     async def status(self, topic: str) -> ControllerStatus:
@@ -206,15 +206,15 @@ class Topics:
         await self._change(topic, "ensure_segment", request, type(None))
 
     async def delete_segment(self, topic: str, descriptor: str, *, force: bool) -> None:
-        """Remove a sealed segment of which nothing is left; harmless where there is none.
+        """Remove a consumed sealed segment; harmless if it does not exist.
 
         Args:
-            topic: of the segment.
-            descriptor: of it.
-            force: also one that only retention keeps.
+            topic: topic of the segment.
+            descriptor: descriptor of the segment.
+            force: also remove a segment that only retention keeps.
 
         Raises:
-            HTTPProblem: it takes messages, or something holds it.
+            HTTPProblem: the segment is active, or must be retained.
         """
         segment = await self._find(topic, descriptor)
         if segment is None:
@@ -226,13 +226,13 @@ class Topics:
         request = PruneRequest(segments=(segment.segment_id,), force=force)
         pruned = await self._change(topic, "prune", request, PruneResult)
         if why := pruned.retained.get(segment.segment_id):
-            raise HTTPProblem(HTTPStatus.CONFLICT, f"{descriptor} stays: {why}")
+            raise HTTPProblem(HTTPStatus.CONFLICT, f"{descriptor} is retained: {why}")
 
     async def segment(self, topic: str, descriptor: str) -> SegmentInfo:
         """Return a segment that the layout names.
 
         Raises:
-            HTTPProblem: it names no such segment.
+            HTTPProblem: the layout has no such segment.
         """
         segment = await self._find(topic, descriptor)
         if segment is None:
@@ -249,12 +249,12 @@ class Topics:
         try:
             await self._change(topic, update, request, LayoutChange)
         except UpdateRejected as error:
-            # A run that continued as the next forgets which updates it has done.
+            # A new run of the workflow does not know the updates of the previous run.
             may_be_done = error.unsure and error.kind == FailureKind.REFUSED
             if not (may_be_done and _is_done(await self.layout(topic), segments, children)):
                 raise
 
-    # Inside -----------------------------------------------------------------------------------------------------------
+    # Helpers ----------------------------------------------------------------------------------------------------------
 
     async def _status(self, topic: str, deadline: float) -> ControllerStatus:
         status = await self._controllers.query(topic, "status", ControllerStatus, deadline)
@@ -262,7 +262,7 @@ class Topics:
         return status
 
     async def _change(self, topic: str, update: str, request: BaseModel, answer: type[AnswerT]) -> AnswerT:
-        """Change a topic, one change at a time: the controller would queue them, and few updates may be in flight."""
+        """Change a topic, one change at a time: the controller would queue more, and few updates may be in flight."""
         deadline = self._deadline
         lock = self._locks.setdefault(topic, asyncio.Lock())
         return await _within(
@@ -275,7 +275,7 @@ async def _within(lock: asyncio.Lock, deadline: float, topic: str, change: Calla
         async with asyncio.timeout_at(deadline):
             await lock.acquire()
     except TimeoutError as error:
-        raise unavailable(f"an earlier change of {topic} is still under way; this one was not begun") from error
+        raise unavailable(f"an earlier change of {topic} is still under way; this one was not started") from error
     try:
         return await change()
     finally:
@@ -283,6 +283,6 @@ async def _within(lock: asyncio.Lock, deadline: float, topic: str, change: Calla
 
 
 def _is_done(layout: SegmentLayout, segments: tuple[int, ...], children: int) -> bool:
-    """Return whether the layout has what a split or a merge of these segments makes."""
+    """Return whether the layout has the result of a split or a merge of these segments."""
     made = [segment for segment in layout.segments.values() if {*segment.parent_ids} == {*segments}]
     return len(made) == children

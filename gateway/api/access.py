@@ -19,10 +19,10 @@ _bearer = HTTPBearer(
 
 
 class Authorizer:
-    """Lets requests in.
+    """Authorizes requests by their tokens.
 
     Args:
-        tokens: that are known; None lets everybody in, on a gateway that only this machine can reach.
+        tokens: the known tokens; None authorizes every request, on a gateway that only the local machine can reach.
     """
 
     def __init__(self, tokens: Tokens | None) -> None:
@@ -32,7 +32,7 @@ class Authorizer:
         """Check that the token of a request has the needed role.
 
         Raises:
-            HTTPProblem: it has no token that is known, or the token's role is not enough.
+            HTTPProblem: the request has no known token, or the token's role is not sufficient.
         """
         if self._tokens is None:
             return
@@ -43,10 +43,10 @@ class Authorizer:
         role = self._tokens.role_of(token)
         if role is None:
             challenge = f'{_REALM}, error="invalid_token"'
-            raise HTTPProblem(HTTPStatus.UNAUTHORIZED, "this token is not known here", {"WWW-Authenticate": challenge})
+            raise HTTPProblem(HTTPStatus.UNAUTHORIZED, "unknown token", {"WWW-Authenticate": challenge})
         if not role.allows(needed):
             challenge = f'{_REALM}, error="insufficient_scope", scope="{needed}"'
-            reason = f"this token has the role {role}, and this needs {needed}"
+            reason = f"this token has the role {role}; this request needs {needed}"
             raise HTTPProblem(HTTPStatus.FORBIDDEN, reason, {"WWW-Authenticate": challenge})
 
 

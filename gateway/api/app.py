@@ -24,22 +24,22 @@ from gateway.settings import GatewaySettings
 from gateway.topics import Topics
 
 MAX_BODY_BYTES = 1 << 20
-"""Bytes; a thousand names of subscriptions are a fifth of it."""
+"""Bytes; a thousand names of subscriptions need a fifth of it."""
 
 _log = logging.getLogger(__name__)
 
 _DESCRIPTION = """
-Topics that scale (PIP-468) on brokers without a controller of their own: each has a Temporal workflow that controls
-it, and this gateway speaks for these workflows. Paths, bodies and codes are those of brokers of Pulsar 5, so that tools
-fit; registrations of consumers, and more statistics, are ours.
+Scalable topics (PIP-468) on brokers without a built-in controller. A Temporal workflow controls each topic, and this
+gateway is the REST interface of these workflows. Paths, bodies and status codes are those of Pulsar 5 brokers, so that
+tools work unchanged; registrations of consumers and some statistics are additions.
 
-Every refusal is `{"reason": …}` with cause and cure. 503 comes with `Retry-After`: what was asked for may be done yet.
+Every error is `{"reason": …}` with cause and cure. 503 has `Retry-After`; the request may still be applied.
 """
 _TAGS = [
     {"name": "topics", "description": "Scalable topics as a whole."},
-    {"name": "subscriptions", "description": "What consumes a topic."},
+    {"name": "subscriptions", "description": "Subscriptions of a topic."},
     {"name": "consumers", "description": "Sessions of consumers of ordered subscriptions."},
-    {"name": "segments", "description": "Parts of a topic: each has a range of hashes, and a topic of its own."},
+    {"name": "segments", "description": "Segments of a topic: each has a range of hashes and its own topic."},
     {"name": "health", "description": "For the operator of the gateway; needs no token."},
 ]
 
@@ -48,11 +48,11 @@ def build_app(controllers: Controllers, settings: GatewaySettings, authorizer: A
     """Return the application of one gateway.
 
     Args:
-        controllers: asks workflows.
+        controllers: client of the workflows.
         settings: of the process.
-        authorizer: lets requests in.
+        authorizer: authorizes requests.
     """
-    # With the page's own files: operators' networks often reach no others.
+    # Serves the page's files itself: operators' networks often have no internet access.
     app = FastAPIOffline(
         title="Scalable topics", description=_DESCRIPTION, version=_version(), openapi_tags=_TAGS, redoc_url=None
     )
@@ -128,10 +128,10 @@ def _unexpected(request: Request, error: Exception) -> JSONResponse:
 
 
 class BodyLimit:
-    """Refuses requests that send more.
+    """Refuses requests whose body exceeds `MAX_BODY_BYTES`.
 
     Args:
-        app: what is protected.
+        app: the protected application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -139,13 +139,13 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        came = 0
+        received = 0
 
         async def counted() -> Message:
-            nonlocal came
+            nonlocal received
             message = await receive()
-            came += len(message.get("body", b""))
-            if came > MAX_BODY_BYTES:
+            received += len(message.get("body", b""))
+            if received > MAX_BODY_BYTES:
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {MAX_BODY_BYTES:,} bytes")
             return message
 

@@ -1,4 +1,4 @@
-"""Parts that paths share: names, what serves them, and what they can answer besides."""
+"""Path parameters and error responses that all routes share."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ SegmentId = Annotated[int, Path(ge=0, description="Id of a segment.")]
 Descriptor = Annotated[str, Path(description="`{first hash}-{last hash}-{id}` of a segment.", examples=["0000-7fff-1"])]
 
 _MEANINGS = {
-    HTTPStatus.UNAUTHORIZED: "no token, or none that is known",
-    HTTPStatus.FORBIDDEN: "the token's role is not enough",
-    HTTPStatus.NOT_FOUND: "it is not there",
-    HTTPStatus.CONFLICT: "it is not possible now",
-    HTTPStatus.PRECONDITION_FAILED: "a value is wrong",
-    HTTPStatus.SERVICE_UNAVAILABLE: "no answer in time, try again; it may be done later",
+    HTTPStatus.UNAUTHORIZED: "no token, or an unknown one",
+    HTTPStatus.FORBIDDEN: "the token's role is not sufficient",
+    HTTPStatus.NOT_FOUND: "not found",
+    HTTPStatus.CONFLICT: "not possible in the current state",
+    HTTPStatus.PRECONDITION_FAILED: "invalid value",
+    HTTPStatus.SERVICE_UNAVAILABLE: "timed out: retry later; the request may still be applied",
 }
 _ALWAYS = (
     HTTPStatus.UNAUTHORIZED,
@@ -86,7 +86,7 @@ _ALWAYS = (
 
 
 def refusals(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """Return the refusals that a path can answer, for its page: the given ones, and those of every path."""
+    """Return the error responses of a route for its page: the given ones, and those of every route."""
     return {
         status.value: {"model": Reason, "description": _MEANINGS[status].capitalize()}
         for status in sorted({*_ALWAYS, *statuses})

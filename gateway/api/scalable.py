@@ -40,7 +40,7 @@ class Registration(BaseModel):
     Attributes:
         kind: a STREAM consumer reads its share of the segments in order; each CHECKPOINT consumer reads all segments,
             also next to others of its subscription, and has no session.
-        instance: one life of the consumer, chosen at random; what the end of its session must carry.
+        instance: random id of the consumer's process; the request that ends its session must carry it.
     """
 
     kind: ConsumerKind
@@ -51,14 +51,14 @@ class Registration(BaseModel):
 async def list_topics(
     place: Namespace,
     topics: TopicsOf,
-    property: Annotated[  # noqa: A002 - brokers call it so
-        list[str] | None, Query(description="`key=value`; topics must have all that are given.")
+    property: Annotated[  # noqa: A002 - the name in brokers' API
+        list[str] | None, Query(description="`key=value`; topics must have all given properties.")
     ] = None,
 ) -> list[str]:
     """Return the controlled topics of a namespace."""
     wanted = [pair.partition("=") for pair in property or ()]
     if not all(key and equals for key, equals, _ in wanted):
-        raise HTTPProblem(HTTPStatus.PRECONDITION_FAILED, "write property=key=value")
+        raise HTTPProblem(HTTPStatus.PRECONDITION_FAILED, "invalid property; expected property=key=value")
     return await topics.names(*place, {key: value for key, _, value in wanted})
 
 
@@ -67,7 +67,7 @@ async def create_topic(
     topic: Topic,
     topics: TopicsOf,
     segments: Annotated[
-        int, Query(alias="numInitialSegments", ge=1, le=MAX_SEGMENTS, description="How many segments it begins with.")
+        int, Query(alias="numInitialSegments", ge=1, le=MAX_SEGMENTS, description="Initial number of segments.")
     ] = 1,
     properties: Annotated[dict[str, str] | None, Body(description="Notes, kept with the layout.")] = None,
 ) -> None:
@@ -93,7 +93,7 @@ async def delete_topic(
     topics: TopicsOf,
     force: Annotated[bool, Query(description="Also while clients are connected.")] = False,  # noqa: FBT002 - a query
 ) -> None:
-    """Delete a topic with all that it holds, and end its controller."""
+    """Delete a topic with all its messages, and end its controller."""
     await topics.delete(topic, force=force)
 
 
@@ -114,20 +114,21 @@ async def create_subscription(
     topic: Topic,
     subscription: Subscription,
     topics: TopicsOf,
-    type: Annotated[  # noqa: A002 - brokers call it so
+    type: Annotated[  # noqa: A002 - the name in brokers' API
         str, Query(description="`STREAM`: in order by key; `QUEUE`: all consumers together.")
     ] = SubscriptionKind.STREAM.value,
     initial_position: Annotated[
         InitialPosition,
         Query(
-            alias="initialPosition", description="Of a new one: all that the topic has, sealed segments first, or none."
+            alias="initialPosition",
+            description="Where a new one starts: all stored messages, sealed segments first, or none.",
         ),
     ] = InitialPosition.EARLIEST,
 ) -> None:
     """Create a subscription, with a cursor on every segment; harmless when done twice."""
     if type not in {*SubscriptionKind}:
-        # As brokers of Pulsar 5.0 answer it.
-        raise HTTPProblem(_NOT_FOUND, f"{type!r} is not a type; write {' or '.join(SubscriptionKind)}")
+        # The same status as brokers of Pulsar 5.0.
+        raise HTTPProblem(_NOT_FOUND, f"{type!r} is not a subscription type; expected {' or '.join(SubscriptionKind)}")
     request = SubscriptionRequest(name=subscription, kind=SubscriptionKind(type), initial_position=initial_position)
     await topics.subscribe(topic, request)
 
@@ -140,7 +141,7 @@ async def create_subscription(
     responses=refusals(_NOT_FOUND, _CONFLICT),
 )
 async def delete_subscription(topic: Topic, subscription: Subscription, topics: TopicsOf) -> None:
-    """Delete a subscription with its places on all segments; harmless where there is none."""
+    """Delete a subscription with its cursors on all segments; harmless if it does not exist."""
     await topics.unsubscribe(topic, subscription)
 
 
@@ -158,7 +159,7 @@ async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
     registrar: RegistrarOf,
     registration: Registration,
 ) -> ConsumerAssignment:
-    """Register a consumer, or take it back into its session; answers what it reads. Later changes are published."""
+    """Register a consumer, or resume its session; return its segments. Later changes are published."""
     if registration.kind is ConsumerKind.CHECKPOINT:
         return whole_assignment(topic, await topics.layout(topic))
     try:
@@ -182,10 +183,10 @@ async def unregister_consumer(
     request: Request,
     registrar: RegistrarOf,
     instance: Annotated[
-        Instance | None, Query(description="Of the consumer; the session of another instance continues.")
+        Instance | None, Query(description="Instance of the consumer; the session of another instance continues.")
     ] = None,
 ) -> None:
-    """End a consumer's session; others get what it read. Harmless where there is none, or it is another instance's."""
+    """End a consumer's session; others get its segments. Harmless if there is none, or another instance has it."""
     await registrar.leave(topic, consumer, _deadline(request), instance or "")
 
 

@@ -26,7 +26,7 @@ async def ensure_segment(
     topics: TopicsOf,
     subscriptions: Annotated[
         list[SubscriptionName] | None,
-        Body(max_length=MAX_SUBSCRIPTIONS, description="Subscriptions that must have a place on it."),
+        Body(max_length=MAX_SUBSCRIPTIONS, description="Subscriptions that must have a cursor on it."),
     ] = None,
 ) -> None:
     """Create the topic of a segment of the layout, with cursors of subscriptions at the earliest message."""
@@ -48,5 +48,5 @@ async def delete_segment(
     topics: TopicsOf,
     force: Annotated[bool, Query(description="Also one that only retention keeps.")] = False,  # noqa: FBT002 - a query
 ) -> None:
-    """Remove a sealed segment of which no subscription has anything left; harmless where there is none."""
+    """Remove a sealed segment that all subscriptions have consumed; harmless if it does not exist."""
     await topics.delete_segment(topic, descriptor, force=force)

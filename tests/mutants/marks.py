@@ -75,7 +75,7 @@ def drop(text: str, line: int) -> str:
 
 
 def any_version(text: str, line: int) -> str:
-    """Write whatever version is stored, instead of the version that was read."""
+    """Write over any stored version, instead of the version that was read."""
     tree, target = _parsed(text, line)
     versions = _AnyVersion()
     target.replace(versions.visit(target.node))

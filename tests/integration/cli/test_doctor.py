@@ -77,7 +77,7 @@ def test_a_wrong_chroot(stack: Stack, environment: Environment) -> None:
 
 
 def test_a_silent_store(stack: Stack, environment: Environment) -> None:
-    """A store that does not answer fails with exit code 7 and its address; the others are checked all the same."""
+    """A store that does not answer fails with exit code 7 and its address; the others are still checked."""
     host = stack.oxia_url.removeprefix("oxia://").partition("/")[0]
     stack["oxia-1"].pause()
     try:

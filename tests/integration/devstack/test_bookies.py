@@ -44,7 +44,7 @@ def test_brokers_write_to_the_configured_cluster(stack: Stack, toolchain: Toolch
         stack.use_bookies(stack.second_bookkeeper_uri)
 
         assert not stack["broker-2"].alive
-        # Ids begin again in the other cluster, so what counts is which topic a ledger names.
+        # Ids start again in the other cluster, so ledgers are identified by their topic.
         on_second = exchange(stack, "second")
         for uri, ids, topic, kind in (
             (stack.bookkeeper_uri, on_first, "first", "bookie"),

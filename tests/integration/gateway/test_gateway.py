@@ -99,7 +99,7 @@ def test_another_cluster(root: httpx.Client, open_gateway: OpenGateway, admin: P
     ],
 )
 def test_names_of_others(root: httpx.Client, admin: PulsarAdmin, topic: str, why: str) -> None:
-    """An ordinary topic, and one that brokers of Pulsar 5 control, are left alone, and the answer says why."""
+    """An ordinary topic, and one that brokers of Pulsar 5 control, are not changed, and the answer says why."""
     name = TopicName.parse(f"persistent://public/default/{topic}")
     if topic == "rest-native":
         admin.scalable_topics.create(name, 1)
@@ -183,7 +183,7 @@ def test_the_address_in_the_layout(open_gateway: OpenGateway, stack: Stack) -> N
 
 
 def test_two_gateways(open_gateway: OpenGateway, stack: Stack) -> None:
-    """Either of them serves what the other one began, and consumers join and leave over the one that is left."""
+    """Each gateway serves topics that the other one created, and consumers use the one that still runs."""
     gone, remaining = open_gateway(), open_gateway()
     topic = "persistent://public/default/rest-two"
     with (
@@ -236,7 +236,7 @@ def test_tls_and_tokens(
             stack.broker_url,
             ClientOptions(token="unknown-token", tls_trust_certs_file_path=verify, controller_url=gateway.url),
         ) as client,
-        pytest.raises(errors.AuthenticationFailed, match="not known here"),
+        pytest.raises(errors.AuthenticationFailed, match="unknown token"),
     ):
         client.subscribe_stream("persistent://public/default/rest-denied", "bill")
     root.delete(f"{SPACE}/rest-denied")

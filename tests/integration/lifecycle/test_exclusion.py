@@ -1,4 +1,4 @@
-"""Two migrations of one cluster exclude each other by name, whatever their kinds, and a refused one leaves nothing.
+"""Two migrations of one cluster exclude each other by name, of any kinds, and a refused one leaves nothing.
 
 The tests share one cluster and run in their order: the last one moves its metadata to another store.
 """

@@ -48,7 +48,7 @@ class Places(NamedTuple):
     follower: StoreUrl
 
     def then(self, change: Callable[[], object]) -> None:
-        """Change something by the leader, of which the follower hears a while later only."""
+        """Change something on the leader that the follower receives only later."""
         with self.ensemble.lagging(self.lagging, _LAG):
             change()
 

@@ -128,7 +128,7 @@ def test_a_run_is_cancelled_by_its_tag(engine: SparkEngine, tmp_path: Path) -> N
     def run() -> None:
         try:
             engine.run([str(marker)], _take_long, tag="long")
-        except Exception as error:  # noqa: BLE001 - whatever Spark says of a cancelled job
+        except Exception as error:  # noqa: BLE001 - any error of a cancelled job
             ends.append(error)
 
     thread = threading.Thread(target=run)

@@ -43,7 +43,7 @@ def installed(added: tuple[Environment, set[str]]) -> Environment:
 
 @pytest.fixture(scope="module")
 def stack(make_stack: MakeStack) -> Stack:
-    """Two stores, one of them filled, and a Temporal of its own."""
+    """Two stores, one of them filled, and a separate Temporal."""
     made = make_stack(StackSpec(zookeepers=1, oxias=1, temporal=True, cluster=CLUSTER))
     with stores.kazoo(made.zk_url) as source:
         source.ensure_path("/managed-ledgers")

@@ -74,7 +74,7 @@ def test_a_topic_whose_first_segments_are_there(
 
 
 def test_a_topic_of_an_earlier_release(control: Control, store: CasStore) -> None:
-    """A controller takes over from one whose workflow id had no cluster, whatever became of that."""
+    """A controller takes over from one whose workflow id had no cluster, whether that one still runs or not."""
     controller = control(OLD, segments=1)
     controller.subscribe("work")
     controller.terminate()

@@ -140,13 +140,13 @@ def test_without_automatic_topic_creation(control: Control, stack: Stack, admin:
 
 
 def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """Each segment has its namespace's policies, and the layout is published and read whatever they are."""
+    """Each segment has its namespace's policies, and the layout is published and read with any policies."""
     admin.namespaces.create("public/strict", STRICT)
     controller = control("persistent://public/strict/orders", segments=1)
     controller.subscribe("bill")
     layout = controller.layout()
     while len(layout.active) < 17:
-        # The sixteenth change compacts the layout topic, which has a place of its own from then on.
+        # The sixteenth change compacts the layout topic, which has its own cursor from then on.
         layout = controller.split(widest(layout).segment_id)
     for topic in layout.segments.values():
         name = segment_topic(controller.name, topic.descriptor)
@@ -161,7 +161,7 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
         assert applied(stack, published, rate)["dispatchThrottlingRateInMsg"] > 1_000_000, rate
     wait_for("the compaction", lambda: admin.topics.stats(published).compaction.last_compaction_succeed_timestamp, 60)
     layout = controller.split(widest(layout).segment_id)
-    # Loaded again they begin another ledger, and brokers look how old the backlog of those before is.
+    # Reloaded topics start another ledger, and brokers check the age of the backlog in the previous ones.
     ordinary = TopicName.parse("persistent://public/strict/ordinary")
     admin.topics.create(ordinary)
     admin.subscriptions.create(ordinary, "unused")

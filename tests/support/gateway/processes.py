@@ -1,4 +1,4 @@
-"""A gateway of ours as a process of its own."""
+"""A gateway in a separate process."""
 
 from __future__ import annotations
 

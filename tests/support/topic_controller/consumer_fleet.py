@@ -145,7 +145,7 @@ class ConsumerFleet(BackgroundThread):
         faults: list[str] = []
 
         def rests() -> bool:
-            # A split or a merge may break connections, which come back: what was so once is not looked at again.
+            # A split or a merge may break connections, which come back: what was correct once is not checked again.
             faults[:] = self._faults()
             return not faults
 

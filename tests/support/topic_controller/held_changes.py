@@ -40,7 +40,7 @@ def hold_changes(gates: Gates) -> None:
     """Hold all steps of controllers in this process at gates."""
 
     class HeldLease(LeaderLease):
-        """Counts looks at the fence of one attempt."""
+        """Counts checks of the fence by one attempt."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)

@@ -29,7 +29,7 @@ _TERMINATED = "Terminated"
 
 
 class Oracle(BackgroundThread):
-    """Looks at a topic again and again, from the start of a `with` block to its end.
+    """Checks a topic periodically, from the start of a `with` block to its end.
 
     Args:
         stack: its cluster.
@@ -61,7 +61,7 @@ class Oracle(BackgroundThread):
         self.samples = 0
 
     def work(self) -> None:
-        """Look at each tick; servers that are away make no sample."""
+        """Sample the topic at each tick; servers that are away give no sample."""
         with PulsarAdmin.open(_ACCESS, self._stack.admin_urls) as admin:
             for _ in self.ticks():
                 with suppress(StoreError):

@@ -98,7 +98,7 @@ class Traffic:
         self.streams.pop(name).close()
 
     def die(self, name: str) -> None:
-        """End a consumer of the ordered subscription without a word to the controller; `join` brings it back."""
+        """End a consumer of the ordered subscription without unregistering it; `join` starts it again."""
         self.streams.pop(name).detach()
 
     @property

@@ -120,7 +120,7 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """A web server on a port of its own."""
+    """A web server on a free port."""
     http = HTTPServer(("127.0.0.1", 0), Answers)
     Thread(target=http.serve_forever, daemon=True).start()
     yield f"127.0.0.1:{http.server_port}"

@@ -77,7 +77,7 @@ class Stopped(datetime):
 
 @pytest.fixture(autouse=True)
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ages and times that are left do not depend on how fast the tests run."""
+    """Ages and remaining times do not depend on how fast the tests run."""
     monkeypatch.setattr("cli.rendering.datetime", Stopped)
 
 
@@ -218,7 +218,7 @@ def test_values_of_other_versions() -> None:
 
 
 def test_steps_failures_and_deadlines() -> None:
-    """A step that failed says when it is tried again; deadlines say how much time is left."""
+    """A failed step says when it is retried; deadlines show the remaining time."""
     step = Step(
         name="bookie_cluster_build",
         attempt=3,

@@ -71,7 +71,7 @@ def test_only_acknowledged_messages_can_be_lost() -> None:
     ids=["written-twice", "cut-off-at-once", "cut-off-later"],
 )
 def test_kinds_of_duplicates(again: Received, expected: Duplicates) -> None:
-    """A second arrival is excused if it lies elsewhere, or if the first one's consumer was cut off within a second."""
+    """A second arrival is excused in another place, or if the first one's consumer was cut off within a second."""
     consumer = _received(range(_COUNT), breaks=[4.0])
     consumer.received.append(again)
     assert _audit(_sent(), consumer).duplicates == expected
@@ -85,7 +85,7 @@ def test_repetitions_are_not_out_of_order() -> None:
 
 @given(st.permutations(range(8)))
 def test_order_is_violated_unless_sorted(numbers: list[int]) -> None:
-    """Each number after a higher one counts, whatever the order."""
+    """Each number after a higher one counts, in any order."""
     assert len(out_of_order(numbers)) == sum(
         any(before > number for before in numbers[:at]) for at, number in enumerate(numbers)
     )

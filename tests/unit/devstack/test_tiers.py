@@ -18,7 +18,7 @@ def job(name: str, *scripts: str) -> Job:
 
 
 def test_every_test_belongs_to_a_job() -> None:
-    """The jobs of the default release take the tests of each tier and area once, whatever areas are added."""
+    """The jobs of the default release take the tests of each tier and area once, also when areas are added."""
     jobs = [job for stage in stages() for job in stage if job.tier != "releases"]
     paths = [Path(argument) for job in jobs for command in job.commands for argument in command]
     chosen = [path for path in paths if path.parts and path.parts[0] in {"tests", "scalable_client"}]
@@ -38,7 +38,7 @@ def test_selections_of_releases_name_tests(selection: Selection) -> None:
 
 
 def test_the_first_failure_counts(capfd: pytest.CaptureFixture[str]) -> None:
-    """The exit code is that of the command that failed first, and nothing begins after it."""
+    """The exit code is that of the command that failed first, and no command starts after it."""
     first = [job("good", "print('one')"), job("bad/area", "import sys; sys.exit(3)", "print('never')")]
 
     code = execute([first, [job("later", "print('never')")]], 1)
@@ -72,7 +72,7 @@ def test_all_pass(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_job_without_servers_runs_next_to_others(tmp_path: Path) -> None:
-    """A job that starts no servers begins although as many jobs with servers as are asked for still run."""
+    """A job without servers starts although the maximum of jobs with servers runs."""
     done = tmp_path / "done"
     waits = f"import pathlib, time\nwhile not pathlib.Path({str(done)!r}).exists(): time.sleep(0.01)"
     first = [job("faults/a", waits), job("faults/b", waits), job("unit", f"open({str(done)!r}, 'w')")]

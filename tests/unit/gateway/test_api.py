@@ -316,7 +316,7 @@ async def test_segments_that_stay(client: httpx.AsyncClient, controllers: Played
         (PruneResult(removed=(0,)), (204, None)),
         (
             PruneResult(retained={0: "bill has 3 unacknowledged messages"}),
-            (409, "0000-7fff-0 stays: bill has 3 unacknowledged messages"),
+            (409, "0000-7fff-0 is retained: bill has 3 unacknowledged messages"),
         ),
     ):
         controllers.answer = lambda pruned=pruned: pruned
@@ -341,7 +341,7 @@ async def test_lists(client: httpx.AsyncClient, controllers: Played) -> None:
 
 
 async def test_checkpoints(client: httpx.AsyncClient, controllers: Played) -> None:
-    """A consumer with positions of its own gets all segments, and has no session."""
+    """A consumer with its own positions gets all segments, and has no session."""
     controllers.layout = SegmentLayout.initial(1, 0).split(0, 0)
     path = f"{ORDERS}/subscriptions/bill/consumers/one"
     answer = (await client.post(path, json={"kind": "CHECKPOINT"}, headers=bearer(CLIENT))).json()
@@ -350,7 +350,7 @@ async def test_checkpoints(client: httpx.AsyncClient, controllers: Played) -> No
 
 
 async def test_instances(client: httpx.AsyncClient, controllers: Played) -> None:
-    """The instance of a consumer goes with its registration and its end, where it says one."""
+    """The instance of a consumer is sent with its registration and its departure, if it has one."""
     path = f"{ORDERS}/subscriptions/bill/consumers/one"
     assignment = ConsumerAssignment(created_ms=1, layout_epoch=0, generation=1)
     controllers.answer = lambda: {"one": assignment}

@@ -159,10 +159,10 @@ async def test_refused_updates() -> None:
 
 
 async def test_an_answer_that_is_late() -> None:
-    """A request that waits too long fails with that reason, and its update is completed all the same."""
+    """A request that waits too long fails with that reason, and its update is still completed."""
     workflow = Workflow(pause=0.3)
     registrar = Registrar(workflow)
-    with pytest.raises(HTTPProblem, match="may be done later") as late:
+    with pytest.raises(HTTPProblem, match="may still be applied") as late:
         await registrar.join(TOPIC, ConsumerKey("bill", "a"), soon(0.1))
     assert (late.value.status, late.value.headers) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "2"})
     await registrar.drain()

@@ -50,7 +50,7 @@ def test_a_file_that_changes(file: Path, caplog: pytest.LogCaptureFixture) -> No
         assert tokens.role_of("new") is Role.ADMIN
         file.unlink()
         assert tokens.role_of("new") is Role.ADMIN
-    assert "line 1: no token" in caplog.text
+    assert "line 1: invalid" in caplog.text
     assert "cannot be read" in caplog.text
     assert "secret" not in caplog.text
     write(file, line("client", "new"))
@@ -74,7 +74,7 @@ def test_invalid_files_of_tokens(tmp_path: Path, text: str) -> None:
     """A gateway does not start with a file that is wrong, or has no tokens."""
     path = tmp_path / "tokens"
     path.write_text(text)
-    with pytest.raises(TokensError, match="write"):
+    with pytest.raises(TokensError, match=r"expected admin or client|add one line"):
         Tokens(path)
 
 

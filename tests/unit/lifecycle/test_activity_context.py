@@ -25,7 +25,7 @@ def test_without_reports() -> None:
 
 
 def test_each_report_is_of_its_moment() -> None:
-    """A report holds until the next one, and each has the time of its own moment."""
+    """A report is valid until the next one, and each has its own time."""
     context = ActivityContext()
     context.progress(ProgressTask.DELETE, ProgressUnit.LEDGERS, 7, 10)
     first, second = progress_of(context), progress_of(context)

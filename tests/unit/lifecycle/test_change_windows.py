@@ -1,4 +1,4 @@
-"""Arithmetic of change windows: against a definition that looks at one minute at a time."""
+"""Arithmetic of change windows: against a definition that checks every minute."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_windows_repeat_every_week(window: DailyWindow, at: datetime) -> None:
 
 @given(windows, moments, st.integers(-14, 14))
 def test_the_offset_of_the_clock_does_not_matter(window: DailyWindow, at: datetime, hours: int) -> None:
-    """A time is the same, in whatever offset it is written."""
+    """A time is the same in any offset."""
     written = at.astimezone(timezone(timedelta(hours=hours)))
     assert window.is_open(written) == window.is_open(at)
     assert window.next_opening(written) == window.next_opening(at)

@@ -304,7 +304,7 @@ def test_namespaces_of_pulsar_1_are_seen() -> None:
 
 
 def test_only_the_namespaces_that_move_count() -> None:
-    """Policies of a namespace that a migration does not concern are not looked at."""
+    """Policies of a namespace that a migration does not concern are not checked."""
     features = FeatureCensus("c")
     store = Store({"/admin/policies/a/b": {"newPolicy": 1}, "/admin/policies/a/c": {"deleted": True}})
     features.add_store(store, lambda name: name == "a/c")  # pyright: ignore[reportArgumentType] - a double
@@ -313,7 +313,7 @@ def test_only_the_namespaces_that_move_count() -> None:
 
 
 def test_paths_of_the_plan_are_known() -> None:
-    """Roots that a migration's plan names, such as the ledgers of its own clusters, are known by any name."""
+    """Roots that a migration's plan names, such as the ledgers of its own clusters, are known under any name."""
     store = Store({"/second-ledgers/LAYOUT": {}, "/third-ledgers/LAYOUT": {}})
     features = FeatureCensus("c")
     features.add_store(store, own=["/second-ledgers"])  # pyright: ignore[reportArgumentType] - a double

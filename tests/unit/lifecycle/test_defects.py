@@ -68,7 +68,7 @@ def test_a_defect_of_a_setting() -> None:
 
 @pytest.mark.parametrize(("compression", "expected"), [("NONE", False), ("LZ4", True), ("ZSTD", True), ("", False)])
 def test_a_defect_of_several_values(compression: str, expected: bool) -> None:
-    """Compressed cursors are a defect of 4.2 alone, whatever compresses them, and not of the default of 5.0."""
+    """Compressed cursors are a defect of 4.2 alone, with any compression, and not of the default of 5.0."""
     assert affected("COMPRESSED_CURSOR", "4.2.4", managedCursorInfoCompressionType=compression) is expected
     assert not affected("COMPRESSED_CURSOR", "5.0.1", managedCursorInfoCompressionType=compression)
     assert not affected("COMPRESSED_CURSOR", "4.0.8", managedCursorInfoCompressionType=compression)

@@ -27,7 +27,7 @@ def test_a_result_names_the_first_blockers_and_counts_the_others() -> None:
 
 
 def test_few_blockers_are_all_named() -> None:
-    """Nothing is left out of a list that a result can hold."""
+    """A list that fits into a result is complete."""
     blockers = _blockers("DIFFERS", NAMED)
     assert first_blockers(blockers) == tuple(blockers)
 

@@ -126,7 +126,7 @@ def test_the_command_of_a_frozen_or_dead_worker_ends(pids: Path, number: signal.
         "from activities.bookie_cluster.broker_control import run_leashed;"
         "run_leashed(sys.argv[1:], {}, 600, ActivityContext(), lambda: None)"
     )
-    # A group of its own: where the tests' own loses its leader, the kernel lets its frozen members continue.
+    # A separate group: when the tests' group loses its leader, the kernel lets its frozen members continue.
     with subprocess.Popen([sys.executable, "-c", program, *script(pids)], start_new_session=True) as worker:
         try:
             processes = begun(pids)

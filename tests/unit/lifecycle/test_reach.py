@@ -32,7 +32,7 @@ def _another_server() -> Generator[str]:
 
         threading.Thread(target=serve, daemon=True).start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-        # Wakes up `accept`, which a close alone does not.
+        # Interrupts `accept`, which a close alone does not.
         listening.shutdown(socket.SHUT_RDWR)
 
 

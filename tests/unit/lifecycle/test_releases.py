@@ -78,7 +78,7 @@ def test_other_versions_are_refused(version: str, cause: str, cure: str) -> None
 
 @given(_LINE, _PATCH, st.sampled_from(["", ".1", "-vendor-2", "+7"]))
 def test_a_later_patch_has_what_an_earlier_one_has(line: str, patch: int, suffix: str) -> None:
-    """A release does all that an earlier release of its line does, whatever suffix its version has."""
+    """A release does all that an earlier release of its line does, with any suffix of its version."""
     earlier, later = parse_release(f"{line}.{patch}"), parse_release(f"{line}.{patch + 1}{suffix}")
     assert earlier < later
     assert all(later.has(behaviour) for behaviour in Behaviour if earlier.has(behaviour))
@@ -119,7 +119,7 @@ def test_behaviours_of_the_three_releases() -> None:
 
 
 def test_defects_of_the_three_releases() -> None:
-    """Defects that code works around, or that were looked for in the classes, are those of the releases tested."""
+    """Defects that code works around, or that were checked in the classes, are those of the releases tested."""
     names = (
         "TERMINATE_FENCES",
         "TERMINATE_REOPENS",

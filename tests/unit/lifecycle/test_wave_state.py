@@ -31,7 +31,7 @@ batches = st.integers(1, 20).flatmap(
 
 @given(st.lists(batches, max_size=20))
 def test_each_item_is_counted_once(ended: list[tuple[int, int, int]]) -> None:
-    """Done, skipped and failed items add up to those that ended, whatever a child says of skipped ones."""
+    """Done, skipped and failed items add up to those that ended, with any report of a child about skipped ones."""
     state = WaveState.begin(WavePolicy())
     for items, failed, skipped in ended:
         state.count(items, BatchResult(skipped=skipped, failed=_failed(*(str(number) for number in range(failed)))))

@@ -60,7 +60,7 @@ def test_each_readable_segment_has_one_reader(moves: list[tuple[str, int]], name
 
 @given(_MOVES, _NAMES)
 def test_a_consumed_segment_moves_no_other(moves: list[tuple[str, int]], names: set[str]) -> None:
-    """When a sealed segment is consumed, only its children are handed out; no consumer loses its segments."""
+    """When a sealed segment is consumed, only its children are assigned; no consumer loses its segments."""
     layout, drained = _lived(moves)
     before = assign(layout, drained, names)
     sealed = [number for number in _given_out(before) if layout.segments[number].sealed]

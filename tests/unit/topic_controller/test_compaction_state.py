@@ -1,4 +1,4 @@
-"""When the layout topic is compacted, and of whom nothing is left there then."""
+"""Compactions of the layout topic, and the sessions that each of them removes."""
 
 from __future__ import annotations
 

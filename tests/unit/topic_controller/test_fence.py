@@ -1,4 +1,4 @@
-"""The right to lead a topic rests while the cluster's metadata are on their way to another store.
+"""No attempt leads a topic while the cluster's metadata are migrated to another store.
 
 The store is in memory: a real flag would keep all brokers of a shared stack from writing.
 """
@@ -42,7 +42,7 @@ def test_an_attempt_that_was_given_up_is_remembered(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_start_that_is_refused_leaves_nothing() -> None:
-    """Its right goes with its empty parents, unless it says when an earlier attempt was lost, or is another's."""
+    """Its lease is deleted with its empty parents, unless it records a lost attempt, or another run holds it."""
     store = MemoryStore()
     refused = keeper(store)
     refused.take()

@@ -191,7 +191,7 @@ async def shell(make_stack: MakeStack) -> Shell:
 
 
 async def test_start_status_and_proceed(shell: Shell) -> None:
-    """A started migration shows its phase, and `proceed` brings it to its end."""
+    """A started migration shows its phase, and `proceed` completes it."""
     async with small_worker(shell.client):
         started = await shell("start", "metadata-store", "--cluster", "happy", *PLAN, "-o", "json")
         assert started.code == 0, started.err

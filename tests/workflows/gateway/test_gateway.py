@@ -169,7 +169,7 @@ async def test_the_lifecycle_of_a_topic(gateway: Open) -> None:
 
 
 async def test_another_cluster(gateway: Open) -> None:
-    """A gateway reaches no controller of another cluster, nor one of its own cluster's name on other servers."""
+    """A gateway reaches no controller of another cluster, nor one with its cluster's name on other servers."""
     prod, staging = gateway(), gateway()
     await prod.create()
     await until(lambda: prod.asks.get(f"scalable/{prod.namespace}"), lambda answer: answer.json() == [prod.topic])
@@ -284,7 +284,7 @@ async def test_a_change_that_takes_too_long(gateway: Open) -> None:
     ask.hurry(change_deadline=timedelta(seconds=1))
     slow = await ask("POST", "/split/0")
     assert (slow.status_code, slow.headers["Retry-After"]) == (UNAVAILABLE, "2")
-    assert "may be done later" in slow.json()["reason"]
+    assert "may still be applied" in slow.json()["reason"]
     hang.release()
     await until(lambda: ask("GET"), lambda answer: answer.is_success and answer.json()["epoch"] == 1)
     ask.hurry(change_deadline=timedelta(seconds=60))
@@ -300,7 +300,7 @@ async def test_another_topic_of_the_name(gateway: Open, stage: Harness) -> None:
     await hang.entered()
     await ask.start(id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
     answer = await asked
-    assert (answer.status_code, "another workflow leads" in answer.json()["reason"]) == (UNAVAILABLE, True)
+    assert (answer.status_code, "a new controller took over" in answer.json()["reason"]) == (UNAVAILABLE, True)
     # The double of the metadata store is the same for both: the newer one opens its topic before the older is deleted.
     await until(lambda: ask("GET"), lambda answer: answer.is_success)
     hang.release()

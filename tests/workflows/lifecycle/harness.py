@@ -53,7 +53,7 @@ async def status_of(handle: WorkflowHandle[Any, Any]) -> Status:
         try:
             return Status.model_validate(await handle.query("status", rpc_timeout=_ANSWER))
         except RPCError as error:
-            # Temporal's core tells of its own limit as of a cancellation.
+            # Temporal's core reports its own timeout like a cancellation.
             if error.status not in (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED):
                 raise
 
@@ -162,7 +162,7 @@ class Harness:
         self._doubles = doubles
 
     async def start(self, script: Script | None = None, *, history_limit: int = 0, **fields: Any) -> Run:
-        """Start the migration of a cluster of its own; `fields` go into the input as a user would type them.
+        """Start the migration of a new cluster; `fields` are added to the input as a user would type them.
 
         The script says which kind of migration it is, by default the metadata store's. With `history_limit` it
         continues as a new run after so many events.

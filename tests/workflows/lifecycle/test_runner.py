@@ -159,7 +159,7 @@ async def test_the_cause_of_a_retry_is_shown(stage: Harness) -> None:
 
 
 async def test_cancellation_reaches_the_work(stage: Harness) -> None:
-    """Work that is cancelled hears of it within two seconds, by its checks and by what it left to be called."""
+    """Cancelled work notices it within two seconds, by its checks and by its registered callback."""
     heard: list[float] = []
     started = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Starts that cannot be used end at once, whatever Temporal's own command line sends."""
+"""Starts that cannot be used end at once, with any input that Temporal's command line sends."""
 
 from __future__ import annotations
 

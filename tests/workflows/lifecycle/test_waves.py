@@ -144,7 +144,7 @@ async def test_a_canary_that_fails_waits_for_a_decision(operator: Operator) -> N
 
 
 async def test_a_gate_after_every_wave(operator: Operator) -> None:
-    """Each wave waits for `proceed`, save that nothing is asked when no items are left."""
+    """Each wave waits for `proceed`, except when no items remain."""
     policy = WavePolicy(canary=1, wave_size=4, gate=WaveGate.EVERY_WAVE)
     run = await operator.start(_items(9), policy)
     for begun in (1, 5):
@@ -207,7 +207,7 @@ async def test_an_item_without_end_is_cancelled(operator: Operator, stage: Harne
     policy = FREE.model_copy(update={"deadline": timedelta(hours=3), "parallelism": 2})
     run = await operator.start(_items(20) | {"item-00001": HANGING}, policy)
     await run.until(lambda status: status.counts.done == 19)
-    # Not to the end of the waves at once: the server would skip the grace before the child hears of its cancellation.
+    # Not to the end of the waves at once: the server would skip the grace before the child receives its cancellation.
     await stage.env.sleep(policy.deadline)
     await run.until(lambda status: status.counts.failed == 1)
     end = await run.result()

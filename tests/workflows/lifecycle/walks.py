@@ -22,7 +22,7 @@ from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Run
 
 LET, CANCEL = "let", "cancel"
-"""What comes besides the verbs: the activity that runs ends; the workflow is cancelled."""
+"""Moves other than verbs: the running activity ends; the workflow is cancelled."""
 
 FAIL, DEAF = "fail", "deaf"
 """What can be wrong with an activity: it fails when it may end, or it answers although it was cancelled."""

@@ -27,20 +27,20 @@ async def _scaling(run: Run) -> Scaling:
     return Scaling.model_validate(await run.handle.query("auto_scale"))
 
 
-def _looks(script: Script) -> list[Any]:
+def _checks(script: Script) -> list[Any]:
     return [call.args[0] for call in script.calls if call.step == "await_scale"]
 
 
 async def test_off_by_default(stage: Harness) -> None:
-    """Nothing is looked at before there is a policy, nor when it is taken away or not enabled."""
+    """The load is not checked without a policy, nor when it is removed or disabled."""
     script = Script()
     run = await stage.start(script)
     await run.update("stats", None)
-    assert ((await status_of(run)).auto_scale, _looks(script)) == ("off", [])
+    assert ((await status_of(run)).auto_scale, _checks(script)) == ("off", [])
     await run.update("set_auto_scale", {"policy": {"enabled": False}})
     await run.update("set_auto_scale", {"policy": None})
     await run.update("stats", None)
-    assert ((await status_of(run)).auto_scale, _looks(script)) == ("off", [])
+    assert ((await status_of(run)).auto_scale, _checks(script)) == ("off", [])
 
 
 async def test_due_changes_are_made(stage: Harness) -> None:
@@ -53,8 +53,8 @@ async def test_due_changes_are_made(stage: Harness) -> None:
     assert any(note.endswith("auto scale: split of 0, since it is hot") for note in status.notes)
     scaling = await _scaling(run)
     assert (scaling.decision, status.auto_scale) == ("merge of 2 and 3: both are idle", "on")
-    await until(run, lambda _: len(_looks(script)) == 3)
-    first, second, third = _looks(script)
+    await until(run, lambda _: len(_checks(script)) == 3)
+    first, second, third = _checks(script)
     assert (first.changed_at_ms, [segment.descriptor for segment in first.segments]) == (
         0,
         ["0000-7fff-0", "8000-ffff-1"],
@@ -70,10 +70,10 @@ async def test_a_dry_run_only_says_so(stage: Harness) -> None:
     status = await until(run, lambda status: bool(status.notes))
     assert status.notes[-1].endswith("dry run: would do the split of 0, since it is hot")
     assert (status.epoch, status.auto_scale, script.steps) == (0, "dry run", ["open"])
-    await until(run, lambda _: len(_looks(script)) == 2)
+    await until(run, lambda _: len(_checks(script)) == 2)
     decided_at = (await _scaling(run)).decided_at
     assert decided_at is not None
-    assert _looks(script)[-1].changed_at_ms == round(decided_at.timestamp() * 1000)
+    assert _checks(script)[-1].changed_at_ms == round(decided_at.timestamp() * 1000)
 
 
 async def test_a_failed_change_begins_no_cooldown(stage: Harness) -> None:
@@ -86,8 +86,8 @@ async def test_a_failed_change_begins_no_cooldown(stage: Harness) -> None:
     await stage.env.sleep(timedelta(seconds=10))
     status = await until(run, lambda status: len(status.active) == 3)
     assert status.epoch == 1
-    await until(run, lambda _: len(_looks(script)) == 3)
-    assert [task.changed_at_ms for task in _looks(script)] == [0, 0, CREATED_MS + 1]
+    await until(run, lambda _: len(_checks(script)) == 3)
+    assert [task.changed_at_ms for task in _checks(script)] == [0, 0, CREATED_MS + 1]
 
 
 async def test_a_new_run_knows_the_cooldown(stage: Harness) -> None:
@@ -97,20 +97,20 @@ async def test_a_new_run_knows_the_cooldown(stage: Harness) -> None:
         CREATED_MS + 1
     )
     run = await stage.start(script, pruning=None, auto_scale={})
-    await until(run, lambda _: len(_looks(script)) == 1)
+    await until(run, lambda _: len(_checks(script)) == 1)
     await run.update("split", SplitRequest(segment=0))
-    await until(run, lambda _: len(_looks(script)) == 2)
-    assert [task.changed_at_ms for task in _looks(script)] == [CREATED_MS + 1, CREATED_MS + 2]
+    await until(run, lambda _: len(_checks(script)) == 2)
+    assert [task.changed_at_ms for task in _checks(script)] == [CREATED_MS + 1, CREATED_MS + 2]
 
 
 async def test_after_a_change_by_hand_the_load_is_checked_again(stage: Harness) -> None:
     """The segments of the new layout are checked; a decision that no longer fits is refused, and not tried again."""
     script = Script()
     run = await stage.start(script, pruning=None, auto_scale={})
-    await until(run, lambda _: len(_looks(script)) == 1)
+    await until(run, lambda _: len(_checks(script)) == 1)
     script.say("await_scale", [HOT, None])
     await run.update("split", SplitRequest(segment=0))
-    await until(run, lambda _: len(_looks(script)) >= 2)
+    await until(run, lambda _: len(_checks(script)) >= 2)
     status = await until(run, lambda status: any("segment 0 is sealed" in note for note in status.notes))
     assert status.epoch == 1
 
@@ -159,15 +159,15 @@ async def test_another_policy_ends_the_pause_after_failures(stage: Harness) -> N
         await stage.env.sleep(timedelta(seconds=rest))
     # The third rest is of 40 s, longer than is waited for here.
     await run.update("set_auto_scale", {"policy": {"maxSegments": 8}})
-    await until(run, lambda _: len(_looks(script)) == 4)
+    await until(run, lambda _: len(_checks(script)) == 4)
 
 
 async def test_idle_checks_do_not_grow_the_history(stage: Harness) -> None:
     """A topic with auto scale is checked for days, and its history does not grow."""
     script = Script()
     run = await stage.start(script, auto_scale={})
-    await until(run, lambda _: bool(_looks(script)))
+    await until(run, lambda _: bool(_checks(script)))
     events = await run.events()
     await stage.env.sleep(timedelta(days=2))
-    assert len(_looks(script)) > 24
+    assert len(_checks(script)) > 24
     assert await run.events() == events

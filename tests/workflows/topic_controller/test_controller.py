@@ -66,7 +66,7 @@ async def test_findings_about_brokers_are_noted(stage: Harness) -> None:
 
 
 async def test_changes_come_one_after_the_other(stage: Harness) -> None:
-    """Two splits at once are done in turn; a third one of a segment that is sealed by then is refused."""
+    """Two concurrent splits are made in order; a third one of a segment that is sealed by then is refused."""
     hang = Hang()
     run = await stage.start(Script(seal=[hang, None]))
     first = asyncio.ensure_future(run.update("split", SplitRequest(segment=0)))

@@ -17,7 +17,7 @@ from tests.workflows.topic_controller.conftest import BILL, Start, register
 
 
 class _Silent(Hang):
-    """A step that tells nothing, and hears nothing therefore."""
+    """A step without heartbeats, which therefore receives no cancellation."""
 
     async def run(self) -> None:
         self._entered.set()
@@ -65,7 +65,7 @@ async def test_an_observation_during_a_wave_of_consumers_counts_at_once(start: S
 
 
 async def test_another_layout_is_observed_at_once(start: Start) -> None:
-    """After a split a new observer begins before the old one, which knows nothing of it, has heard of its end."""
+    """After a split a new observer starts before the old one, which does not know the split, has been cancelled."""
     old, new = _Silent(answer=Observation()), Hang()
     script = Script(observe=old)
     run = await start(script)

@@ -86,7 +86,7 @@ async def test_a_late_leave_does_not_end_the_successors_session(start: Start) ->
 
 
 async def test_a_leave_without_an_instance(start: Start) -> None:
-    """A person, or a client that does not say which process it is, ends whatever session has the name."""
+    """A person, or a client without an instance, ends the session of that name."""
     run = await start(Script())
     await run.update("register", Registrations(subscription=BILL, consumers=("a",), instances={"a": "new"}))
     await _leave(run, "a")
@@ -164,7 +164,7 @@ async def test_an_old_observation_does_not_evict_a_consumer_that_is_back(start: 
 
 
 async def test_children_are_read_when_their_parents_are_consumed(start: Start) -> None:
-    """After a split the parent's reader keeps it, and the new segments are handed out when nothing of it is left."""
+    """After a split the parent's reader keeps it, and the new segments are assigned when it is consumed."""
     before, drained = Hang(), Hang(answer=Observation(drained={BILL: (0,)}))
     script = Script(observe=before)
     run = await start(script)
