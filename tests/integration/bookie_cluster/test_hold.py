@@ -39,7 +39,7 @@ TOPIC = "held"
 
 @pytest.mark.timeout(2 * int(LIMIT) + 600)
 def test_little_is_copied_without_brokers_after_a_hold(make_stack: MakeStack, environment: Environment) -> None:
-    """Whatever was written during a hold or after it, little is copied while brokers are stopped."""
+    """However much is written during a hold or after it, little is copied while brokers are stopped."""
     settings = {
         # Ledgers are closed while more is written, and the last one is large, and open.
         "managedLedgerMaxEntriesPerLedger": "400",
