@@ -22,7 +22,7 @@ from models.segments.layout_check import layout_faults
 from models.segments.segment import SegmentInfo
 
 _CONSUME = "let consumers of these subscriptions run; `proceed` ends the wait"
-_LOAD = "see why they cannot; `proceed` ends the wait"
+_LOAD = "check why they cannot; `proceed` ends the wait"
 
 
 @step(TopicTask, reads_only=True)
@@ -72,7 +72,7 @@ def verify(task: TopicTask) -> TopicCheck:
         faults += [*layout_faults(layout), *_without_cursors(task, layout, subscriptions)]
     there = {segment.legacy_topic_name for segment in layout.segments.values()}
     if topic is None and (named := sorted(filter(None, there))):
-        faults.append(f"the regular topic is gone, with what was not consumed; the layout still names {some(named)}")
+        faults.append(f"the regular topic is gone with its unconsumed messages; the layout still names {some(named)}")
     pruned = [partition for partition in regular_parts(topic) if str(partition) not in there] if topic else []
     if pruned and (backlogs := old_messages(topic)):
         faults.append(
@@ -85,7 +85,7 @@ def verify(task: TopicTask) -> TopicCheck:
 
 
 def _after_ends(task: TopicTask, topic: TopicInventory) -> list[str]:
-    """Return what the regular topic has after the position at which it was ended, for each of its partitions."""
+    """Return a description of the messages after the termination of each partition of the regular topic."""
     return [
         f"{partition} has messages after its end, which no consumer gets (#26680): {after}; read these ledgers with "
         "BookKeeper's own tools before the topic is deleted"

@@ -19,10 +19,10 @@ from models.segments.segment import SubscriptionKind
 
 # Property that the V5 client library sets; statistics of a partitioned topic omit it (5.0.1).
 _MANAGED = "__pulsar.v5.managed"
-_REPLACE = "end clients that cannot follow, and connect V5 clients instead"
-_CONSUME = "have ordered subscriptions consumed to the end by the clients that they have"
+_REPLACE = "replace clients that cannot follow by V5 clients"
+_CONSUME = "let the existing clients consume the ordered subscriptions completely"
 _COMMIT = "commit or abort these transactions"
-_STOP_CHUNKS = "close producers that send messages in chunks until the topic is scalable"
+_STOP_CHUNKS = "close producers of chunked messages until the topic is scalable"
 _STOP_TRANSACTIONS = "close producers that use transactions until the topic is scalable"
 _SHORTEST_DELAY = 1.0
 _LONGEST_DELAY = 10.0
@@ -38,8 +38,8 @@ ORDERED = ("Exclusive", "Failover")
 def unrecordable(topic: TopicInventory) -> list[str]:
     """Return a description of each subscription that brokers cannot record."""
     return [
-        f"brokers cannot record {subscription.name!r} of {topic.name} under its name: its consumers get nothing new; "
-        "move them to a subscription of another name, and delete it"
+        f"brokers cannot record {subscription.name!r} of {topic.name} under its name: its consumers get no new "
+        "messages; move them to a subscription of another name, and delete it"
         for subscription in topic.durable
         if not recordable(subscription.name)
     ]
@@ -112,9 +112,7 @@ def obstacles(topic: TopicInventory, *, force: bool) -> dict[str, str]:
             f"producers on topics with transactions, which may begin another: {some(producers)}"
         )
     if producers := chunking_producers(topic):  # mutant: scalable-topic/chunks-are-cut
-        obstacles[_STOP_CHUNKS] = (
-            f"producers of messages in chunks, of which one would be cut in two: {some(producers)}"
-        )
+        obstacles[_STOP_CHUNKS] = f"producers of chunked messages, of which one could be cut in two: {some(producers)}"
     if force:
         return obstacles
     if waiting := undrained_streams(topic):

@@ -37,7 +37,7 @@ def check_cluster(task: ClusterTask[ClusterInput], findings: Findings) -> None:
     if not task.runtime.settings.enable_scalable_topic_migration:
         findings.block(
             "MIGRATION_DISABLED",
-            "the settings of this worker forbid to make topics scalable",
+            "the settings of this worker do not allow migrations to scalable topics",
             "set PULSAR_MIGRATE_ENABLE_SCALABLE_TOPIC_MIGRATION=true in the worker's environment, if that is allowed",
         )
     check_servers(task, findings)
@@ -76,7 +76,7 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
             findings.block(
                 "CONFIGURATION_STORE",
                 f"{name} keeps policies of namespaces in {used}, and not in its metadata store: "
-                "they could not be held while topics become scalable, or other clusters would be held with them",
+                "the migration cannot override them, or would override those of other clusters too",
                 "a configuration store apart from the metadata store is not supported; if both are one tree, name it "
                 "equally in metadataStoreUrl and configurationMetadataStoreUrl",
             )
@@ -170,7 +170,7 @@ def check_addresses(findings: Findings, urls: Iterable[str], registered: Iterabl
     if others := [url for url in urls if not addresses & _addresses(url)]:  # mutant: scalable-topic/a-proxy-is-a-broker
         findings.block(
             "ADMIN_ADDRESS",
-            f"{', '.join(others)} has not the address of a registered broker: a proxy may hold a request, and send it "
+            f"{', '.join(others)} is not the address of a registered broker: a proxy may hold a request, and send it "
             "on when the migration is over",
             f"give brokers' own addresses as admin_urls: {some(brokers)}",
         )
@@ -198,9 +198,9 @@ def check_broker(findings: Findings, name: str, settings: Mapping[str, str]) -> 
     if not 0 < idle <= IDLE_LIMIT:
         findings.block(
             "IDLE_CONNECTIONS",
-            f"the broker {name} keeps connections without requests for {f'{idle:g} s' if idle > 0 else 'ever'}: what a "
-            "worker was about to ask when it froze could arrive when its migration is over",
+            f"the broker {name} keeps idle connections {f'for {idle:g} s' if idle > 0 else 'indefinitely'}: a request "
+            "of a frozen worker could arrive after the end of its migration",
             f"set {_IDLE}={_IDLE_DEFAULT}, which is the default, or less, on all brokers",
         )
     if settings.get("transactionCoordinatorEnabled") == "true":
-        findings.warn(f"transactions are on in {name}: scalable topics were not tried with them")
+        findings.warn(f"transactions are enabled in {name}: scalable topics are not tested with them")

@@ -85,8 +85,8 @@ def _check_retention(findings: Findings, topic: TopicInventory, *, remove: bool)
     if not (names := _keeping(topic.policies or {})):
         return
     cause = (
-        f"{topic.name} keeps consumed messages by policies of its own ({', '.join(names)}), which brokers do not ask "
-        "when they drop the regular topic from the layout"
+        f"{topic.name} keeps consumed messages by its own policies ({', '.join(names)}), which brokers ignore when "
+        "they drop the regular topic from the layout"
     )
     if remove:
         findings.block(
@@ -95,7 +95,9 @@ def _check_retention(findings: Findings, topic: TopicInventory, *, remove: bool)
             'start with "cleanup": "leave"; or remove these policies, if the messages are not needed',
         )
     else:
-        findings.warn(f"{cause}: they are kept with the regular topic, and what is sent later by the namespace's")
+        findings.warn(
+            f"{cause}: they stay with the regular topic, and later messages follow the policies of the namespace"
+        )
 
 
 def _check_backlog(
@@ -115,8 +117,8 @@ def _check_backlog(
     if lost:
         findings.block(
             "OWN_EXPIRY",
-            f"{topic.name} keeps messages that were not consumed by policies of its own ({', '.join(lost)}) for longer "
-            "than its namespace and brokers, whose policies its segments have: these would drop messages",
+            f"{topic.name} keeps unconsumed messages by its own policies ({', '.join(lost)}) for longer than its "
+            "namespace and brokers do, whose policies apply to its segments: these would drop messages",
             "give the namespace the policies of the topic, or remove those of the topic if its messages may be dropped",
         )
 
@@ -248,6 +250,6 @@ def _check_deduplication(
             "DEDUPLICATED",
             f"brokers remove duplicates from {topic.name}, and the new segments do not know what was sent before: what "
             "a producer sends again is stored twice, and one that continues by its last sequence id gets -1",
-            "if consumers can do with duplicates of the flip, turn that off for the topic, and on again afterwards: "
+            "if consumers tolerate duplicates during the flip, turn that off for the topic, and on again afterwards: "
             f"pulsar-admin topicPolicies set-deduplication --disable {topic.name}; or leave it out",
         )

@@ -73,7 +73,7 @@ def check_regular_topic(
 
 
 def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecord, *, begun: bool = False) -> None:
-    """Note all blockers and warnings of a topic at once.
+    """Note all blockers and warnings of a topic.
 
     Args:
         findings: collects the results.
@@ -100,9 +100,8 @@ def check_controlled(findings: Findings, name: TopicName, store: CasReader) -> N
     if (whole := scalable_topic_of(str(name))) and store.get(record_path(TopicName.parse(whole))) is not None:
         findings.block(
             "CONTROLLED",
-            f"{name} is a part of {whole}, which has a controller of this project: its clients use it as it is, and "
-            "would find it ended",
-            "leave it out; what becomes scalable in Pulsar itself is a regular topic to which its messages are sent",
+            f"{name} is a part of {whole}, which a topic controller manages: its clients would find it terminated",
+            "leave it out; to use Pulsar's own scalable topics, send the messages to a regular topic and migrate that",
         )
 
 
@@ -121,8 +120,8 @@ def check_segments(findings: Findings, topic: TopicInventory, there: Collection[
     if existing := sorted(wanted & {*there}):  # mutant: scalable-topic/segments-of-an-earlier-topic-are-taken
         findings.block(
             "SEGMENTS_LEFT",
-            f"segments {some(existing)} of topic://{topic.name.local_path} are there, and are of an earlier scalable "
-            "topic of this name: its messages would be delivered again, and a segment that was ended takes none",
+            f"segments {some(existing)} of topic://{topic.name.local_path} exist already, of an earlier scalable "
+            "topic of this name: its messages would be delivered again, and terminated segments take none",
             "delete each of them, if its messages are not needed: curl -X DELETE "
             f"http://BROKER:8080/admin/v2/segments/{topic.name.local_path}/{existing[0]}?force=true",
         )
@@ -141,14 +140,14 @@ def _check_name(findings: Findings, topic: TopicInventory) -> None:
     if is_system_topic(topic.name) or not topic.persistent:
         findings.block(
             "NOT_A_STORED_TOPIC",
-            f"{topic.name} is {'a topic of the brokers themselves' if topic.persistent else 'not persistent'}",
+            f"{topic.name} is {'an internal topic of the brokers' if topic.persistent else 'not persistent'}",
             "leave it out",
         )
     elif encoded(topic.name.topic) != topic.name.topic:
         findings.block(
             "NAME_NEEDS_ENCODING",
-            f"brokers decode {encoded(topic.name.topic)!r} when they migrate the topic, and not later: they "
-            f"would not find {topic.name} again (5.0.1)",
+            f"brokers decode {encoded(topic.name.topic)!r} only when they migrate the topic: they would not find "
+            f"{topic.name} afterwards (5.0.1)",
             "leave it out, or have its messages copied to a topic whose name has letters, digits and _.-~ only",
         )
 
@@ -164,8 +163,8 @@ def _check_record(findings: Findings, topic: TopicInventory, record: ScalableRec
             findings.block(
                 "RECORD_EMPTY",
                 f"{path} has no value: brokers fail whenever they are asked for this scalable topic",
-                'start again with "replace_empty": true, which removes that node with what is beneath it, if no such '
-                "topic is being created just now",
+                'start again with "replace_empty": true, which removes that node with the nodes below it, unless '
+                "such a topic is being created right now",
             )
         case RecordState.BROKEN:
             findings.block(
@@ -183,13 +182,13 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
         findings.block(
             "TOPIC_NOT_LOADED",
             f"no broker can load {partition.name}: {partition.load_error}",
-            "cure that, or leave the topic out",
+            "fix that, or leave the topic out",
         )
     if topic.compacted or (topic.policies or {}).get(_COMPACTION_POLICY):
         findings.block(
             "COMPACTED",
-            f"{topic.name} is compacted, and scalable topics are not: who reads it as a table would find no more "
-            "values of old keys",
+            f"{topic.name} is compacted, and scalable topics are not: clients that read it as a table would not "
+            "find old keys any more",
             "leave it out",
         )
     there = {partition.name for partition in topic.parts}
@@ -221,7 +220,7 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
         )
     if not topic.schemas:
         findings.warn(
-            f"{topic.name} has no schema: V5 clients that bring one may be refused while it is active; let them use "
+            f"{topic.name} has no schema: V5 clients with a schema may be refused while it is active; let them use "
             "bytes, or store the schema first"
         )
 
@@ -244,14 +243,14 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
     if replicated := [subscription.name for subscription in durable if subscription.replicated]:
         findings.block(
             "SUBSCRIPTION_REPLICATED",
-            f"positions of {some(replicated)} of {topic.name} are carried to other clusters, and would not be any more",
-            "end that for these subscriptions first, or leave the topic out",
+            f"cursors of {some(replicated)} of {topic.name} are replicated to other clusters, which would end",
+            "end the replication of these subscriptions first, or leave the topic out",
         )
     if delayed := [subscription.name for subscription in durable if subscription.delayed]:
         findings.block(
             "DELAYED_MESSAGES",
-            f"{some(delayed)} of {topic.name} hold messages back until they are due; V5 consumers of scalable topics "
-            "were not seen to do so",
+            f"{some(delayed)} of {topic.name} have delayed messages, which V5 consumers of scalable topics may receive "
+            "too early",
             "wait until they are delivered, or leave the topic out",
         )
     if waiting := undrained_streams(topic):
@@ -260,8 +259,8 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
     if unused := [subscription.name for subscription in durable if subscription.type == _UNKNOWN]:
         findings.warn(
             f"brokers do not know how {some(unused)} of {topic.name} are consumed: they have had no consumer since the "
-            "topic was loaded, and will be read by queue consumers. If one is ordered, let its consumer come for a "
-            "moment before the topic becomes scalable"
+            "topic was loaded, and will be read by queue consumers. If one is ordered, connect its consumer "
+            "briefly before the topic becomes scalable"
         )
 
 

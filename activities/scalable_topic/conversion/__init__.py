@@ -1,1 +1,1 @@
-"""How one topic becomes scalable, or stays regular, whichever phase or later run does that."""
+"""The flip of one topic and its withdrawal, by any phase or later run."""

@@ -49,8 +49,8 @@ def foreign_layout(store: CasReader, record: ScalableRecord, topic: TopicInvento
 def name_taken_problem(name: TopicName) -> str:
     """Return the message for a scalable topic that has the name, and did not come from the regular topic."""
     return (
-        f"topic://{name.local_path} exists, and did not come from {name}: a client that looked it up, or a tool, has "
-        'made it; start again with "replace_empty": true, which removes it if it is empty'
+        f"topic://{name.local_path} exists, and did not come from {name}: a client that looked it up, or a tool, "
+        'created it; start again with "replace_empty": true, which removes it if it is empty'
     )
 
 
@@ -103,14 +103,14 @@ def check_name(
         findings.block(
             "NAME_TAKEN",
             f"{taken}; it {used}",
-            "end its clients, move what it holds, and delete it; or leave the regular topic out",
+            "disconnect its clients, move its messages, and delete it; or leave the regular topic out",
         )
     elif replace:
         findings.warn(f"{taken}; it is empty, and is removed before the regular topic becomes scalable")
     else:
         findings.block(
             "NAME_TAKEN",
-            f"{taken}; it is empty: a client has looked it up, or a tool has made it",
+            f"{taken}; it is empty: a client that looked it up, or a tool, created it",
             'start again with "replace_empty": true, which removes it if it is still empty then; or delete it',
         )
 
@@ -157,7 +157,7 @@ def remove_empty(
     if used := [segment.descriptor for segment in layout.segments.values() if not _never_used(store, name, segment)]:
         raise StoreConflict(
             f"topic://{name.local_path} is not empty: segments {some(used)} hold messages, or were not ended. It "
-            "takes no messages any more, and is not removed; consume what it holds, and delete it"
+            "takes no messages any more, and is not removed; consume its messages, and delete it"
         )
     for segment in layout.segments.values():
         change(

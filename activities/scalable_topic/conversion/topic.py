@@ -383,7 +383,7 @@ class _Call:
 def _unfinished(topic: TopicInventory) -> list[str]:
     """Return a description of the transactions that were open when a regular topic was terminated."""
     return [
-        f"transactions were open when {transactions} was ended: consumers do not get their messages, nor any after them"
+        f"transactions were open when {transactions} was terminated: consumers get neither its messages nor later ones"
         for transactions in open_transactions(topic)
     ]
 

@@ -119,7 +119,7 @@ def test_a_regular_topic_that_is_deleted_before_it_is_consumed(topics: Topics) -
     topics.admin.topics.delete(name, force=True)
     assert steps.run(lambda task: draining.drain(task, datetime.now(UTC))).backlogs == {}
     faults = steps.run(draining.verify).faults
-    assert any("the regular topic is gone, with what was not consumed" in fault for fault in faults), faults
+    assert any("the regular topic is gone with its unconsumed messages" in fault for fault in faults), faults
     assert steps.run(hold_release.complete).notes == ()
     after = topics.snapshot(name)
     assert (after.policies, after.reported, after.notes) == (before.policies, before.reported, {})

@@ -81,7 +81,7 @@ def test_messages_in_chunks(stack: Stack, admin: PulsarAdmin) -> None:
         assert waits_for(task.read_topic(name), force=True) == ""
         producer.send(bytes(3_000_000))
         # Brokers notice it when they count rates.
-        reason = "producers of messages in chunks"
+        reason = "producers of chunked messages"
         wait_for("the broker to notice", lambda: reason in waits_for(task.read_topic(name), force=True), _ENDED)
         producer.close()
         assert waits_for(task.read_topic(name), force=True) == ""

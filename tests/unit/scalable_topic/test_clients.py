@@ -44,7 +44,7 @@ def test_producers_that_may_begin_a_transaction(ended: str) -> None:
 def test_producers_of_chunks(force: bool) -> None:
     """A topic with chunked messages is not flipped while a producer is connected: a message could be cut in two."""
     assert waits_for(_with(msgChunkPublished=True, publishers=[_V5]), force=force) == (
-        f"producers of messages in chunks, of which one would be cut in two: p on {_TOPIC}"
+        f"producers of chunked messages, of which one could be cut in two: p on {_TOPIC}"
     )
     assert waits_for(_with(msgChunkPublished=True), force=force) == ""
 

@@ -138,7 +138,7 @@ def test_own_retention_of_a_topic_that_stays() -> None:
     """With `cleanup: leave` own retention is a warning, since the regular topic keeps its messages."""
     findings = _findings(topic={"retention": _INDEFINITELY}, remove=False)
     assert findings.blockers == []
-    assert "keeps consumed messages by policies of its own (retention)" in findings.warnings[0]
+    assert "keeps consumed messages by its own policies (retention)" in findings.warnings[0]
 
 
 @pytest.mark.parametrize(

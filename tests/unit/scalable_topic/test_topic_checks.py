@@ -132,8 +132,8 @@ def test_what_the_migration_waits_for() -> None:
     assert findings.blockers == []
     unknown = (
         f"brokers do not know how unused of {_TOPIC} are consumed: they have had no consumer since the topic was "
-        "loaded, and will be read by queue consumers. If one is ordered, let its consumer come for a moment before the "
-        "topic becomes scalable"
+        "loaded, and will be read by queue consumers. If one is ordered, connect its consumer briefly before the topic "
+        "becomes scalable"
     )
     assert findings.warnings == [
         f"the migration of {_TOPIC} waits until ordered subscriptions have no backlog: stream (3 messages)",

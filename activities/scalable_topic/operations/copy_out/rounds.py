@@ -127,7 +127,7 @@ class CopyRounds:
 
     def _next_copy(self, layout: SegmentLayout, segment_id: int) -> SegmentCopy | None:
         segment = layout.segments[segment_id]
-        # Check the end first, then for more entries: once a segment has ended, its end stays.
+        # Check for the end first, then for more entries: a terminated segment stays terminated.
         ended = self._source.ended(segment)
         record = self._record(segment_id)
         up_to_date = record is not None and (record.complete or not ended)
