@@ -144,7 +144,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
         self._finish(fault, change, before)
         self.hits.wait_all_back()
         if fault.late:
-            self._come_back_late(fault, frozen)
+            self._release_late_attempt(fault, frozen)
 
     def _change(self, fault: TopicControllerRound) -> None:
         """Make the change that the round's step is part of."""
@@ -198,7 +198,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
     def _stats_of(self, number: int) -> SegmentStats:
         return next(segment for segment in self._controller.stats().segments if segment.segment == number)
 
-    def _places(self) -> dict[str, set[str]]:
+    def _cursors(self) -> dict[str, set[str]]:
         """Return the subscriptions that have cursors, by segment."""
         return {segment.descriptor: {*segment.backlog} for segment in self._controller.stats().segments}
 
@@ -248,7 +248,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
 
     # What a late attempt must not do --------------------------------------------------------------------------------
 
-    def _come_back_late(self, fault: TopicControllerRound, frozen: FaultyWorkerProcess | None) -> None:
+    def _release_late_attempt(self, fault: TopicControllerRound, frozen: FaultyWorkerProcess | None) -> None:
         """Release the attempt that was given up: after the change, or after another change."""
         if fault.is_in(UNSUBSCRIBE):
             self._controller.subscribe(_LATE, SubscriptionKind.QUEUE)
@@ -256,11 +256,11 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
             self._controller.end()
             self._controller = self._start()
             self._controller.subscribe(_LATE, SubscriptionKind.QUEUE)
-        elif fault.late_in_next_change:
-            self._one_more()
-        before = self._record_or_none(), self._places()
+        elif fault.continues_in_next_change:
+            self._change_again()
+        before = self._record_or_none(), self._cursors()
         self.resume_attempt(fault, frozen)
-        assert (self._record_or_none(), self._places()) == before, "a late attempt changed the layout, or places"
+        assert (self._record_or_none(), self._cursors()) == before, "a late attempt changed the layout, or cursors"
         if self._deleted:
             self._controller.delete(force=True)
 
@@ -282,7 +282,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
             wait_for("the layout to be published again", lambda: published(self.stack, name), _END_LIMIT)
         self._at_rest()
         self._traffic.wait_for_more(3)
-        self._one_more()
+        self._change_again()
         self._traffic.wait_for_more(3)
         self._traffic.stop()
         assert self._traffic.faults() == []
@@ -295,7 +295,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
         assert (status.pending, status.waiting) == (None, ""), status
         assert self._oracle.faults_at_rest(self._cluster.admin) == []
 
-    def _one_more(self) -> SegmentLayout:
+    def _change_again(self) -> SegmentLayout:
         """Split the last segment, and merge its children."""
         last = self._controller.layout().active[-1].segment_id
         first, second = self._controller.split(last).active[-2:]

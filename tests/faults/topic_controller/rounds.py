@@ -67,7 +67,7 @@ SINGLE_CHANGES = tuple(f"{PREFIX}{step}-{number}" for step, count in _CHANGES.it
 """Single changes of steps."""
 
 _ENDS = _, _DELETE = _named("unsubscribe-3", "delete-4")
-"""The second place of a subscription, or the second segment, is about to be deleted."""
+"""The second cursor of a subscription, or the second segment, is about to be deleted."""
 
 _SERVERS = tuple(
     victim
@@ -116,7 +116,7 @@ class TopicControllerRound(Round):
         return self.late and self._random("run").randrange(2) == 0
 
     @property
-    def late_in_next_change(self) -> bool:
+    def continues_in_next_change(self) -> bool:
         """Whether there is another change before a late attempt continues."""
         return self._random("next").randrange(2) == 0
 
@@ -163,7 +163,7 @@ def _on_one_zookeeper(victim: Victim, step: str, instant: Edge, seed: int) -> To
 def at_random(seed: int) -> TopicControllerRound:
     """Return a round that the seed decides."""
     choice = random.Random(seed)
-    victim = choice.choice([each for each in Victim if each not in PEOPLE or each is Victim.RUN])
+    victim = choice.choice([candidate for candidate in Victim if candidate not in PEOPLE or candidate is Victim.RUN])
     step = choice.choice((*MUTATION, *SINGLE_CHANGES))
     instants = tuple(Edge) if step in SINGLE_CHANGES or victim is Victim.LOST_ATTEMPT else INSTANTS
     if victim is Victim.LOST_ATTEMPT:

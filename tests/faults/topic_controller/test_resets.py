@@ -20,7 +20,7 @@ from tests.support.stacks import SharedStack
 from tests.support.topic_controller.controllers import Controller
 
 _LATE = Gate("unsubscribe-3", Edge.AFTER)
-"""An attempt has the right to delete a place, and has not asked for it."""
+"""An attempt may delete a cursor, and has not sent the request."""
 _MESSAGES = 20
 _LIMIT = 60.0
 

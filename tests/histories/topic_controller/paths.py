@@ -45,7 +45,7 @@ async def _life(stage: Harness) -> Run:
     return run
 
 
-async def _carried_on(stage: Harness) -> Run:
+async def _continued(stage: Harness) -> Run:
     """Begun amid a merge of an earlier run, whose steps fail twice."""
     script = Script(seal=[_broken(FailureKind.CONFLICT), None], commit=[_broken(FailureKind.DENIED), None])
     script.record = script.record.with_pending(Mutation(change=Change.MERGE, segments=(0, 1), epoch=0))
@@ -128,7 +128,7 @@ async def _auto_scaled(stage: Harness) -> Run:
 
 SCENES: dict[str, Callable[[Harness], Awaitable[Run]]] = {
     "life": _life,
-    "carried-on": _carried_on,
+    "carried-on": _continued,
     "superseded": _superseded,
     "cancelled": _cancelled,
     "pruned": _pruned,

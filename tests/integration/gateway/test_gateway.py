@@ -260,7 +260,7 @@ def test_a_client_that_disconnects(open_gateway: OpenGateway) -> None:
     gateway = open_gateway()
     with operator(gateway.url) as anybody:
         put(anybody, f"{SPACE}/rest-gone")
-        split_and_go(gateway.url, "rest-gone")
+        split_and_disconnect(gateway.url, "rest-gone")
         wait_until_equal("the split", lambda: layout_of(anybody, "rest-gone").epoch, 1, 60)
         assert anybody.delete(f"{SPACE}/rest-gone").status_code == NO_CONTENT
 
@@ -316,7 +316,7 @@ def test_an_outage_of_temporal(open_gateway: OpenGateway, environment: Environme
         wait_for("the end", lambda: anybody.delete(f"{SPACE}/rest-outage").is_success, 120)
 
 
-def split_and_go(url: str, topic: str) -> None:
+def split_and_disconnect(url: str, topic: str) -> None:
     """Ask for a split, and close the connection before there is an answer."""
     parts = urlsplit(url)
     path = f"/admin/v2/{SPACE}/{topic}/split/0"

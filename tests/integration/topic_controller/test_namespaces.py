@@ -148,8 +148,8 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
     while len(layout.active) < 17:
         # The sixteenth change compacts the layout topic, which has its own cursor from then on.
         layout = controller.split(widest(layout).segment_id)
-    for topic in layout.segments.values():
-        name = segment_topic(controller.name, topic.descriptor)
+    for info in layout.segments.values():
+        name = segment_topic(controller.name, info.descriptor)
         retention: Mapping[str, int] = applied(stack, name, "retention")
         assert dict(retention) == STRICT["retention_policies"]
         assert applied(stack, name, "messageTTL") == STRICT["message_ttl_in_seconds"]

@@ -58,7 +58,7 @@ def test_limits_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmi
     admin.namespaces.set_policy("public/limited", ("max_topics_per_namespace",), 100)
     # Ids of a change that was given up come no more.
     assert [segment.descriptor for segment in controller.merge(0, 1).active] == ["0000-ffff-4"]
-    # A consumer has made a place of it on one segment by itself.
+    # A consumer has created its cursor on one segment by itself.
     layout = controller.split(4)
     mine, other = (segment_topic(controller.name, segment.descriptor) for segment in layout.active)
     admin.subscriptions.create(mine, "audit")

@@ -1,4 +1,4 @@
-"""Splits and merges under load, with all that must hold of messages, places and layouts."""
+"""Splits and merges under load, with all that must hold of messages, cursors and layouts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_random_changes(
     *,
     deduplication: bool,
 ) -> None:
-    """Nothing is lost, stored twice or out of order, no place is missing, and no epoch goes back."""
+    """Nothing is lost, stored twice or out of order, no cursor is missing, and no epoch goes back."""
     dice = random.Random(12)
     controller = control(f"persistent://{make_namespace(admin, deduplication=deduplication)}/orders", segments=2)
     controller.subscribe(SHARED, SubscriptionKind.QUEUE)

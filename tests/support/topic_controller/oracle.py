@@ -77,7 +77,7 @@ class Oracle(BackgroundThread):
         self._epoch = max(self._epoch, record.epoch)
         self.found += layout_faults(record)
         for segment in record.segments.values():
-            if missing := self._without_place(admin, segment_topic(self._topic, segment.descriptor)):
+            if missing := self._missing_cursors(admin, segment_topic(self._topic, segment.descriptor)):
                 self.found.append(f"epoch {record.epoch}: {segment.descriptor} has no cursor of {sorted(missing)}")
         self.samples += 1
 
@@ -86,7 +86,7 @@ class Oracle(BackgroundThread):
         with open_cas_reader(self._store, Access()) as store:
             return read_record(store, self._topic)
 
-    def _without_place(self, admin: PulsarAdmin, name: TopicName) -> set[str]:
+    def _missing_cursors(self, admin: PulsarAdmin, name: TopicName) -> set[str]:
         try:
             return self._subscriptions - {*admin.topics.internal_stats(name).cursors}
         except AdminNotFound:
@@ -108,7 +108,7 @@ class Oracle(BackgroundThread):
         faults += layout_faults(record)
         named = {segment_topic(self._topic, segment.descriptor): segment for segment in record.segments.values()}
         for name, segment in named.items():
-            if missing := self._without_place(admin, name):
+            if missing := self._missing_cursors(admin, name):
                 faults.append(f"{name} has no cursor of {sorted(missing)}")
             with suppress(AdminNotFound):
                 durable = {

@@ -35,7 +35,7 @@ def _handler(controller: Callable[[], Controller]) -> type[BaseHTTPRequestHandle
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            subscription, name = self._place()
+            subscription, name = self._consumer_of_path()
             try:
                 assignment = controller().register(subscription, name, asked["instance"])
             except (RPCError, TimeoutError) as error:
@@ -44,7 +44,7 @@ def _handler(controller: Callable[[], Controller]) -> type[BaseHTTPRequestHandle
                 self._answer(200, assignment.model_dump_json(by_alias=True).encode())
 
         def do_DELETE(self) -> None:
-            subscription, name = self._place()
+            subscription, name = self._consumer_of_path()
             try:
                 (instance,) = parse_qs(urlsplit(self.path).query)["instance"]
                 controller().unregister(subscription, name, instance)
@@ -53,7 +53,7 @@ def _handler(controller: Callable[[], Controller]) -> type[BaseHTTPRequestHandle
             else:
                 self._answer(204, b"")
 
-        def _place(self) -> tuple[str, str]:
+        def _consumer_of_path(self) -> tuple[str, str]:
             _, subscription, _, name = urlsplit(self.path).path.rsplit("/", 3)
             return unquote(subscription), unquote(name)
 

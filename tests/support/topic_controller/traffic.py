@@ -118,13 +118,13 @@ class Traffic:
         wait_for(f"{messages} more messages of each producer", more, limit)
         stored = self._all_stored()
         for what, received in self._subscriptions():
-            with self._saying(lambda what=what, received=received: f"{what} lacks {received.missing(stored)}"):
+            with self._with_details(lambda what=what, received=received: f"{what} lacks {received.missing(stored)}"):
                 wait_for(f"{what} to have them", lambda received=received: not received.missing(stored), limit)
 
     def wait_for_readers(self, active: Iterable[int], limit: float = 60) -> None:
         """Wait until ordered consumers were assigned the active segments, each of them once, and no others."""
         wanted = sorted(active)
-        with self._saying(lambda: "not all of them are read once"):
+        with self._with_details(lambda: "not all of them are read once"):
             wait_until_equal(f"consumers of {wanted}", lambda: sorted(self._assigned()), wanted, limit)
 
     def stop(self, limit: float = 90) -> None:
@@ -137,8 +137,8 @@ class Traffic:
                 wait_for("all", lambda received=received: not received.missing(stored), limit)
             except AssertionError:
                 continue
-        for sending in self._receiving:
-            sending.stop()
+        for receiving in self._receiving:
+            receiving.stop()
 
     def missing(self, received: Arrivals) -> list[str]:
         """Return the stored messages that a subscription has not received."""
@@ -148,9 +148,9 @@ class Traffic:
         """Return the faults of messages, once all was stopped."""
         stored = self._all_stored()
         faults = [
-            f"{what} lacks {receiver}"
+            f"{what} lacks {message}"
             for what, received in self._subscriptions()
-            for receiver in received.missing(stored)
+            for message in received.missing(stored)
         ]
         # Consumers leave and die: what they have not acknowledged comes again.
         faults += delivery(self.sendings, [self.shared, self.ordered]).faults(Tolerated.DUPLICATES)
@@ -160,7 +160,7 @@ class Traffic:
         return [segment.id for stream in self.streams.values() for segment in stream.assignment.segments]
 
     @contextmanager
-    def _saying(self, what: Callable[[], str]) -> Generator[None]:
+    def _with_details(self, what: Callable[[], str]) -> Generator[None]:
         """Add to a failed wait what is wrong, and which segments ordered consumers were assigned and read."""
         try:
             yield
@@ -178,5 +178,5 @@ class Traffic:
         return {key: numbers for sending in self.sendings for key, numbers in sending.stored().items()}
 
     @staticmethod
-    def _stored(receiver: Sending) -> int:
-        return sum(map(len, receiver.stored().values()))
+    def _stored(sending: Sending) -> int:
+        return sum(map(len, sending.stored().values()))

@@ -59,16 +59,16 @@ class Workflow:
         await asyncio.sleep(self.pause)
         self.busy -= 1
         self.fails()
-        places = {ConsumerKey(argument.subscription, consumer) for consumer in argument.consumers}
+        consumers = {ConsumerKey(argument.subscription, consumer) for consumer in argument.consumers}
         if name == "unregister":
-            self.sessions -= places
+            self.sessions -= consumers
             return None
-        self.sessions |= places
+        self.sessions |= consumers
         assignment = {"createdMs": 1, "layoutEpoch": 0, "generation": len(self.sent)}
         return TypeAdapter(answer).validate_python(dict.fromkeys(argument.consumers, assignment))
 
 
-def soon(seconds: float = 5.0) -> float:
+def deadline_in(seconds: float = 5.0) -> float:
     """Return a deadline."""
     return asyncio.get_running_loop().time() + seconds
 
@@ -77,11 +77,11 @@ async def test_a_thousand_at_once() -> None:
     """Consumers that come together go in few updates of at most 500, and all are answered."""
     workflow = Workflow()
     registrar = Registrar(workflow)
-    places = [ConsumerKey("bill", f"consumer-{number}") for number in range(1000)]
-    answers = await asyncio.gather(*(registrar.join(TOPIC, place, soon()) for place in places))
+    consumers = [ConsumerKey("bill", f"consumer-{number}") for number in range(1000)]
+    answers = await asyncio.gather(*(registrar.join(TOPIC, consumer, deadline_in()) for consumer in consumers))
     assert [len(names) for _, _, names in workflow.sent] == [MAX_CONSUMERS_PER_UPDATE, MAX_CONSUMERS_PER_UPDATE]
     assert all(isinstance(answer, ConsumerAssignment) for answer in answers)
-    await asyncio.gather(*(registrar.leave(TOPIC, place, soon()) for place in places))
+    await asyncio.gather(*(registrar.leave(TOPIC, consumer, deadline_in()) for consumer in consumers))
     assert (len(workflow.sent), workflow.sessions) == (4, set())
 
 
@@ -92,7 +92,7 @@ async def test_few_are_in_flight() -> None:
 
     async def join(number: int) -> None:
         await asyncio.sleep(number * 0.002)
-        await registrar.join(TOPIC, ConsumerKey("bill", f"consumer-{number}"), soon())
+        await registrar.join(TOPIC, ConsumerKey("bill", f"consumer-{number}"), deadline_in())
 
     await asyncio.gather(*map(join, range(200)))
     assert workflow.most == MAX_UPDATES_IN_FLIGHT
@@ -112,7 +112,7 @@ def test_the_order_of_each_name(asked: list[tuple[str, str, bool]], pauses: list
         tasks: list[asyncio.Task[Any]] = []
         for (subscription, name, joins), pause in zip(asked, pauses, strict=False):
             ask = registrar.join if joins else registrar.leave
-            tasks.append(asyncio.create_task(ask(TOPIC, ConsumerKey(subscription, name), soon())))
+            tasks.append(asyncio.create_task(ask(TOPIC, ConsumerKey(subscription, name), deadline_in())))
             await asyncio.sleep(pause / 1000)
         await asyncio.gather(*tasks)
         await registrar.drain()
@@ -121,7 +121,7 @@ def test_the_order_of_each_name(asked: list[tuple[str, str, bool]], pauses: list
     last = {ConsumerKey(subscription, name): joins for subscription, name, joins in asked}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registrations, "BATCH_WINDOW_SECONDS", 0.001)
-        assert asyncio.run(run()) == {place for place, joins in last.items() if joins}
+        assert asyncio.run(run()) == {consumer for consumer, joins in last.items() if joins}
 
 
 async def test_instances_of_one_name() -> None:
@@ -130,11 +130,11 @@ async def test_instances_of_one_name() -> None:
     registrar = Registrar(workflow)
     first, second = ConsumerKey("bill", "a"), ConsumerKey("bill", "b")
     await asyncio.gather(
-        registrar.join(TOPIC, first, soon(), "old"),
-        registrar.join(TOPIC, second, soon(), "only"),
-        registrar.join(TOPIC, first, soon(), "new"),
-        registrar.leave(TOPIC, first, soon(), "old"),
-        registrar.leave(TOPIC, second, soon()),
+        registrar.join(TOPIC, first, deadline_in(), "old"),
+        registrar.join(TOPIC, second, deadline_in(), "only"),
+        registrar.join(TOPIC, first, deadline_in(), "new"),
+        registrar.leave(TOPIC, first, deadline_in(), "old"),
+        registrar.leave(TOPIC, second, deadline_in()),
     )
     assert workflow.instances[0] == {"a": "old", "b": "only"}
     assert [said for said in workflow.instances[1:] if said] == [{"a": "new"}, {"a": "old"}]
@@ -150,12 +150,12 @@ async def test_refused_updates() -> None:
         raise UpdateRejected("there is no subscription bill", FailureKind.REFUSED, unsure=False)
 
     workflow.fails = refuse
-    asked = [registrar.join(TOPIC, ConsumerKey("bill", name), soon()) for name in "abc"]
+    asked = [registrar.join(TOPIC, ConsumerKey("bill", name), deadline_in()) for name in "abc"]
     assert [str(error) for error in await asyncio.gather(*asked, return_exceptions=True)] == [
         "there is no subscription bill"
     ] * 3
     workflow.fails = lambda: None
-    assert (await registrar.join(TOPIC, ConsumerKey("bill", "a"), soon())).generation == 2
+    assert (await registrar.join(TOPIC, ConsumerKey("bill", "a"), deadline_in())).generation == 2
 
 
 async def test_an_answer_that_is_late() -> None:
@@ -163,7 +163,7 @@ async def test_an_answer_that_is_late() -> None:
     workflow = Workflow(pause=0.3)
     registrar = Registrar(workflow)
     with pytest.raises(HTTPProblem, match="may still be applied") as late:
-        await registrar.join(TOPIC, ConsumerKey("bill", "a"), soon(0.1))
+        await registrar.join(TOPIC, ConsumerKey("bill", "a"), deadline_in(0.1))
     assert (late.value.status, late.value.headers) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "2"})
     await registrar.drain()
     assert workflow.sessions == {ConsumerKey("bill", "a")}
@@ -173,7 +173,7 @@ async def test_a_cancelled_request() -> None:
     """A cancelled request does not stop the update that it asked for."""
     workflow = Workflow(pause=0.1)
     registrar = Registrar(workflow)
-    task = asyncio.create_task(registrar.join(TOPIC, ConsumerKey("bill", "a"), soon()))
+    task = asyncio.create_task(registrar.join(TOPIC, ConsumerKey("bill", "a"), deadline_in()))
     await asyncio.sleep(2 * registrations.BATCH_WINDOW_SECONDS)
     task.cancel()
     await registrar.drain()
@@ -189,7 +189,7 @@ async def test_a_consumer_that_left_during_the_update() -> None:
             return {name: assignment for name, assignment in assignments.items() if name != "b"}
 
     registrar = Registrar(Incomplete())
-    asked = [registrar.join(TOPIC, ConsumerKey("bill", name), soon()) for name in "abc"]
+    asked = [registrar.join(TOPIC, ConsumerKey("bill", name), deadline_in()) for name in "abc"]
     first, second, third = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(first, ConsumerAssignment)
     assert isinstance(third, ConsumerAssignment)

@@ -14,7 +14,7 @@ _NAMES = st.sets(st.sampled_from([f"consumer-{number}" for number in range(8)]),
 _MOVES = st.lists(st.tuples(st.sampled_from(["split", "merge", "drain"]), st.integers(0, 100)), max_size=25)
 
 
-def _lived(moves: Iterable[tuple[str, int]]) -> tuple[SegmentLayout, set[int]]:
+def _changed_layout(moves: Iterable[tuple[str, int]]) -> tuple[SegmentLayout, set[int]]:
     """Return a layout after splits and merges, and the segments that were consumed during them, parents first."""
     layout, drained = SegmentLayout.initial(2, 0), set[int]()
     for move, choice in moves:
@@ -43,7 +43,7 @@ def _given_out(assignments: Assignments) -> list[int]:
 @given(_MOVES, _NAMES)
 def test_each_readable_segment_has_one_reader(moves: list[tuple[str, int]], names: set[str]) -> None:
     """No segment is read twice, none whose parents are consumed is left out, and none is read before its parents."""
-    layout, drained = _lived(moves)
+    layout, drained = _changed_layout(moves)
     assigned = assign(layout, drained, names)
     assert {*assigned} == names
     given_out = _given_out(assigned)
@@ -61,7 +61,7 @@ def test_each_readable_segment_has_one_reader(moves: list[tuple[str, int]], name
 @given(_MOVES, _NAMES)
 def test_a_consumed_segment_moves_no_other(moves: list[tuple[str, int]], names: set[str]) -> None:
     """When a sealed segment is consumed, only its children are assigned; no consumer loses its segments."""
-    layout, drained = _lived(moves)
+    layout, drained = _changed_layout(moves)
     before = assign(layout, drained, names)
     sealed = [number for number in _given_out(before) if layout.segments[number].sealed]
     for number in sealed:
@@ -75,7 +75,7 @@ def test_a_consumer_that_returns_gets_its_segments_back(
     moves: list[tuple[str, int]], names: set[str], name: str
 ) -> None:
     """Assignments follow from the names alone: a consumer that leaves and returns changes no other in the end."""
-    layout, drained = _lived(moves)
+    layout, drained = _changed_layout(moves)
     whole = assign(layout, drained, {*names, name})
     assert changed(whole, assign(layout, drained, [*sorted(names, reverse=True), name])) == {}
 

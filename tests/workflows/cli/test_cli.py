@@ -144,7 +144,7 @@ class Shell:
         assert answer.code == 0, answer.err
         return f"metadata-store/{cluster}"
 
-    async def attend(self, cluster: str, *more: str) -> str:
+    async def begin_with_worker(self, cluster: str, *more: str) -> str:
         """Start it with a worker; return its id once the worker has taken the first task and loaded the workflow."""
         workflow_id = await self.begin(cluster, *more)
         seen: list[str] = []
@@ -224,7 +224,7 @@ async def test_start_status_and_proceed(shell: Shell) -> None:
 async def test_migrations_are_found_by_their_attributes(shell: Shell) -> None:
     """The search attributes of a started migration name its kind and target."""
     async with small_worker(shell.client):
-        workflow_id = await shell.attend("found")
+        workflow_id = await shell.begin_with_worker("found")
         query = "MigrationKind = 'metadata-store' AND MigrationTarget = 'oxia://oxia:6648/default'"
         async with asyncio.timeout(LIMIT):
             while workflow_id not in [execution.id async for execution in shell.client.list_workflows(query)]:  # noqa: ASYNC110 - visibility announces nothing
@@ -235,7 +235,7 @@ async def test_migrations_are_found_by_their_attributes(shell: Shell) -> None:
 async def test_refused_verbs(shell: Shell) -> None:
     """A verb that is not legal is refused with the reason and the legal verbs, and exit code 5."""
     async with small_worker(shell.client):
-        workflow_id = await shell.attend("refused")
+        workflow_id = await shell.begin_with_worker("refused")
         answer = await shell("pause", workflow_id, "-o", "json")
         assert answer.code == 5
         assert "pause refused: too short. Legal now: rollback, cleanup, proceed" in answer.err
@@ -254,7 +254,7 @@ async def test_refused_verbs(shell: Shell) -> None:
 async def test_window(shell: Shell) -> None:
     """`window` moves the end of the window that is open: to now, it ends the migration."""
     async with small_worker(shell.client):
-        workflow_id = await shell.attend("window")
+        workflow_id = await shell.begin_with_worker("window")
         moved = await shell("window", workflow_id, "48h", "-o", "json")
         assert moved.code == 0, moved.err
         view = await shell.status_with(workflow_id, lambda view: view["status"]["deadlines"])
@@ -266,7 +266,7 @@ async def test_window(shell: Shell) -> None:
 async def test_conflict(shell: Shell) -> None:
     """A second start of the same migration is refused with exit code 6; the first continues."""
     async with small_worker(shell.client):
-        workflow_id = await shell.attend("twice")
+        workflow_id = await shell.begin_with_worker("twice")
         second = await shell("start", "metadata-store", "--cluster", "twice", *PLAN)
         assert (second.code, "metadata-store/twice is running already" in second.err) == (6, True)
         assert (await shell("proceed", workflow_id)).code == 0
@@ -294,7 +294,7 @@ async def test_dry_run_with_blockers(shell: Shell) -> None:
 async def test_status_shows_a_retried_step(shell: Shell) -> None:
     """Status shows the attempt and the last failure of a step that is tried again and again."""
     async with small_worker(shell.client):
-        workflow_id = await shell.attend("flaky")
+        workflow_id = await shell.begin_with_worker("flaky")
         view = await shell.status_with(workflow_id, lambda view: view["steps"] and view["steps"][0]["attempt"] > 1)
         assert view["steps"][0]["name"] == fetch.name
         assert "the store is down" in view["steps"][0]["last_failure"]
@@ -374,7 +374,7 @@ async def test_unknown_ids(shell: Shell) -> None:
 async def test_history_replays(shell: Shell, tmp_path: Path) -> None:
     """A saved history replays with the code that made it, and is refused by code that takes other steps."""
     async with small_worker(shell.client):
-        workflow_id = await shell.attend("replayed")
+        workflow_id = await shell.begin_with_worker("replayed")
         assert (await shell("proceed", workflow_id)).code == 0
         assert (await shell("status", workflow_id, "--watch")).code == 0
         file = tmp_path / "replayed.json"

@@ -27,7 +27,7 @@ async def test_list(shell: Shell) -> None:
     """Running and ended migrations are listed with kind, cluster, phase, what they wait for, and since when."""
     assert (await shell("list")).out == "there are no migrations\n"
     async with small_worker(shell.client):
-        workflow_id = await shell.attend("waits")
+        workflow_id = await shell.begin_with_worker("waits")
         await shell("start", "metadata-store", "--cluster", "ended", *PLAN, "--dry-run", "--wait")
         failed = f"fails-{FailureKind.CONFLICT}"
         await shell("start", "metadata-store", "--cluster", failed, *PLAN, "--wait")

@@ -32,7 +32,7 @@ from temporal.client import register_search_attributes
 from temporal.converter import DATA_CONVERTER
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.doubles import Hang
-from tests.workflows.lifecycle.harness import IDENTITY, Harness, staffed
+from tests.workflows.lifecycle.harness import IDENTITY, Harness, with_workers
 from tests.workflows.topic_controller.activities import PLAN, Script
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
@@ -45,7 +45,7 @@ async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
     stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
     client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
     await register_search_attributes(client)
-    async with staffed(WorkflowEnvironment.from_client(client)) as ready:
+    async with with_workers(WorkflowEnvironment.from_client(client)) as ready:
         yield ready
 
 
@@ -74,7 +74,7 @@ class Gateway:
         app = build_app(Controllers(self._stage.client, self.settings), self.settings, Authorizer(None))
         return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway/admin/v2/", timeout=60)
 
-    def hurry(self, **deadlines: timedelta) -> None:
+    def set_deadlines(self, **deadlines: timedelta) -> None:
         """Open the gateway again, with other deadlines."""
         self.settings = self.settings.model_copy(update=deadlines)
         self.asks = self._asking()
@@ -176,7 +176,7 @@ async def test_another_cluster(gateway: Open) -> None:
     elsewhere = {"metadata_url": "zk:elsewhere:2181", "admin_urls": ("http://elsewhere:8080",)}
     namesake = gateway()
     namesake.settings = prod.settings.model_copy(update=elsewhere)
-    namesake.hurry()
+    namesake.set_deadlines()
     topic = f"scalable/{prod.namespace}/orders"
     for other, status in ((staging, NOT_FOUND), (namesake, CONFLICT)):
         assert (await other.asks.get(f"scalable/{prod.namespace}")).json() == []
@@ -184,7 +184,7 @@ async def test_another_cluster(gateway: Open) -> None:
             assert (await other.asks.request(method, topic + path)).status_code == status, (method, path)
     moved = prod.settings.model_copy(update={"metadata_url": elsewhere["metadata_url"]})
     prod.settings = moved
-    prod.hurry()
+    prod.set_deadlines()
     assert len(SegmentLayout.model_validate((await prod("GET")).json()).segments) == 2
 
 
@@ -262,7 +262,7 @@ async def test_a_workflow_with_the_most_updates(gateway: Open) -> None:
     hang = Hang()
     ask = gateway(Script(subscribe=[hang, None]))
     await ask.create()
-    ask.hurry(consumer_deadline=timedelta(seconds=2))
+    ask.set_deadlines(consumer_deadline=timedelta(seconds=2))
     others = [
         asyncio.ensure_future(ask.handle.execute_update("create_subscription", {"name": f"sub-{number}"}))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         for number in range(10)
@@ -281,13 +281,13 @@ async def test_a_change_that_takes_too_long(gateway: Open) -> None:
     hang = Hang()
     ask = gateway(Script(seal=[hang, None]))
     await ask.create()
-    ask.hurry(change_deadline=timedelta(seconds=1))
+    ask.set_deadlines(change_deadline=timedelta(seconds=1))
     slow = await ask("POST", "/split/0")
     assert (slow.status_code, slow.headers["Retry-After"]) == (UNAVAILABLE, "2")
     assert "may still be applied" in slow.json()["reason"]
     hang.release()
     await until(lambda: ask("GET"), lambda answer: answer.is_success and answer.json()["epoch"] == 1)
-    ask.hurry(change_deadline=timedelta(seconds=60))
+    ask.set_deadlines(change_deadline=timedelta(seconds=60))
     assert (await ask("POST", "/split/0")).status_code == CONFLICT
 
 

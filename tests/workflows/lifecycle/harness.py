@@ -209,12 +209,12 @@ async def harness(test_server: Path) -> AsyncGenerator[Harness]:
         test_server_startup_timeout=timedelta(minutes=2),
     ) as env:
         await _register_search_attributes(env.client)
-        async with staffed(env) as ready:
+        async with with_workers(env) as ready:
             yield ready
 
 
 @asynccontextmanager
-async def staffed(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
+async def with_workers(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
     """Run a server's workers as a process has them: for the common queue, and those of watchers and observers."""
     doubles = Doubles()
     common: dict[str, Any] = {

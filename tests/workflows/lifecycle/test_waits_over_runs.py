@@ -31,7 +31,7 @@ from temporal.converter import DATA_CONVERTER
 from tests.support.stacks import MakeStack
 from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.doubles import Hang, Script
-from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, staffed, status_of
+from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, status_of, with_workers
 from tests.workflows.lifecycle.workers import RUNNER
 from tests.workflows.metadata_store import activities as metadata
 
@@ -51,7 +51,7 @@ async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
     stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
     client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
     await register_search_attributes(client)
-    async with staffed(WorkflowEnvironment.from_client(client)) as ready:
+    async with with_workers(WorkflowEnvironment.from_client(client)) as ready:
         yield ready
 
 

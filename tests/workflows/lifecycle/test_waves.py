@@ -99,7 +99,7 @@ async def _check_histories(operator: Operator, run: Run) -> None:
         events = history.events
         assert len(events) < 700
         assert sum(event.ByteSize() for event in events) < 256 * 1024
-        # What one run hands to the next: counts and a place.
+        # What one run hands to the next: counts and a list position.
         assert events[0].ByteSize() < 8 * 1024
         await replayer.replay_workflow(history)
 
