@@ -68,7 +68,7 @@ demo-down: $(VENV)/.demo ## Stop what a demo left running
 test: machine setup ## All checks and all tests, two jobs with servers side by side (JOBS=1: one of all), each with its time
 	@$(BIN)/python -m tests.tiers --jobs $(JOBS)
 
-lint: setup ## ruff, pyright, and which package may import which
+lint: setup ## ruff, prose, pyright, and which package may import which
 	@$(BIN)/python -m tests.tiers checks
 
 test-unit test-workflows test-integration: test-%: provision ## One tier

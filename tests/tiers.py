@@ -87,7 +87,7 @@ def stages(more: Sequence[str] = ()) -> list[list[Job]]:
     Args:
         more: arguments for the tests.
     """
-    checks = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pyright"]]
+    checks = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["tests.prose"], ["pyright"]]
     # The one check that cannot be run as a module of Python.
     imports = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
     # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.

@@ -1,4 +1,4 @@
-"""Check how the project writes: `python -m tests.prose [PATH...]`, of everything that is tracked by default.
+"""Check how the project writes: `python -m tests.prose [PATH...]`, of the whole project by default.
 
 It prints a line for each problem, and a summary; the exit code is 1 if there is a problem. CONTRIBUTING.md gives the
 rules, `banned_words.txt` the idioms with what to write instead, and `verbs.txt` how docstrings of functions may start.
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.prose", description="Check how the project writes.")
     parser.add_argument("paths", nargs="*", help="files or folders (default: all, and commit messages)")
     options = parser.parse_args(arguments)
-    files = idioms.tracked(options.paths or ["."])
+    files = idioms.files_below(options.paths or ["."])
     found: Counter[str] = Counter()
     everything = not options.paths
     for problem in (*problems(files), *(idioms.in_commits() if everything else ())):

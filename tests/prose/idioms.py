@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -14,10 +15,11 @@ from tests.prose.problem import Problem
 
 _HERE = Path(__file__).parent
 _DICTIONARY = _HERE / "banned_words.txt"
-_FIRST_CHECKED = "Check the idioms of commit messages"
+FIRST_CHECKED = "Check the prose with the other checks"
 """Subject of the commit since which messages are checked: earlier ones cannot be changed."""
 _SUFFIXES = {".py", ".md", ".toml", ".proto", ".yaml", ".yml", ".cfg", ".sh"}
 _NOT_OURS = re.compile(r"_pb2\.pyi?$|^tests/histories/|^tests/prose/|/test_prose\.py$|\.lock$")
+_MADE_BY_TOOLS = {"__pycache__", "build", "dist", "out"}
 _REPORT = re.compile(r"^(?P<path>.*?):(?P<line>\d+): (?P<word>.+?) ==> (?P<instead>.*)$")
 # Usual English that contains a banned word: a position that is meant literally, for example.
 _USUAL = (
@@ -28,14 +30,31 @@ _USUAL = (
 )
 
 
-def tracked(paths: Sequence[str]) -> list[Path]:
-    """Return the files of ours below these paths that contain text and are under version control."""
-    listing = subprocess.run(["git", "ls-files", "--", *paths], capture_output=True, text=True, check=True, timeout=60)
+def files_below(paths: Sequence[str]) -> list[Path]:
+    """Return the files of ours below these paths that contain text; in a clone, those under version control."""
+    try:
+        listing = subprocess.run(
+            ["git", "ls-files", "--", *paths], capture_output=True, text=True, timeout=60, check=True
+        )
+        names = listing.stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        # An unpacked archive, or a machine without git.
+        names = [str(file) for path in paths for file in _walk(Path(path))]
     return [
         Path(name)
-        for name in listing.stdout.splitlines()
+        for name in names
         if (Path(name).suffix in _SUFFIXES or Path(name).name == "Makefile") and not _NOT_OURS.search(name)
     ]
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    """Yield the files below a path, without those that tools make."""
+    if path.is_file():
+        yield path
+    elif path.is_dir():
+        for child in sorted(path.iterdir()):
+            if not child.name.startswith(".") and child.name not in _MADE_BY_TOOLS:
+                yield from _walk(child)
 
 
 def in_files(paths: Sequence[Path]) -> Iterator[Problem]:
@@ -47,20 +66,24 @@ def in_files(paths: Sequence[Path]) -> Iterator[Problem]:
 
 
 def in_commits() -> Iterator[Problem]:
-    """Yield the banned idioms of commit messages; none where this is not a clone."""
-    log = subprocess.run(
-        ["git", "log", "--format=%h%x00%s%n%b%x01"], capture_output=True, text=True, check=False, timeout=60
-    )
+    """Yield the banned idioms of the messages of commits that no remote has: others cannot be changed any more.
+
+    A history without `FIRST_CHECKED` is not that of the project, and is not checked.
+    """
+    command = ["git", "log", "--format=%h%x00%s%n%b%x01", "HEAD", "--not", "--remotes"]
+    try:
+        log = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except OSError:
+        return
+    messages = dict(commit.strip().partition("\x00")[::2] for commit in log.stdout.split("\x01") if commit.strip())
+    checked = list(itertools.takewhile(lambda name: not messages[name].startswith(FIRST_CHECKED), messages))
+    if len(checked) == len(messages):
+        return
     with TemporaryDirectory() as folder:
         # A file for each message: of standard input codespell prints another form, without the name of a commit.
-        files: list[Path] = []
-        for commit in log.stdout.split("\x01"):
-            name, _, message = commit.strip().partition("\x00")
-            if not message or message.startswith(_FIRST_CHECKED):
-                break
-            files.append(Path(folder, name))
-            files[-1].write_text(message)
-        for problem in in_files(files):
+        for name in checked:
+            Path(folder, name).write_text(messages[name])
+        for problem in in_files([Path(folder, name) for name in checked]):
             yield replace(problem, path=Path(f"commit {problem.path.name}"))
 
 
