@@ -158,12 +158,12 @@ def _releases(findings: Findings, brokers: Sequence[SeenBroker], accepted: Accep
     for error in refused.values():
         findings.block("UNSUPPORTED_RELEASE", error.cause, error.cure)
     versions = {broker.name: broker.version for broker in brokers}
-    known = {version for version in versions.values() if version}
-    if len(known) == 1 and not all(versions.values()):
+    reported = {version for version in versions.values() if version}
+    if len(reported) == 1 and not all(versions.values()):
         unreached = ", ".join(sorted(name for name, version in versions.items() if not version))
-        cause = f"the release of {unreached} is not known, and may differ from {min(known)}, which the others have"
+        cause = f"the release of {unreached} is not known, and may differ from {min(reported)}, which the others have"
         refuse_untested(findings, "MIXED_RELEASES", cause, "let the worker reach its admin interface", accepted)
-    elif len(known) > 1:
+    elif len(reported) > 1:
         named = ", ".join(f"{name} {version or 'unknown'}" for name, version in sorted(versions.items()))
         oldest = min((release for release in releases if release), default=None)
         decides = f"; the oldest, {oldest}, decides what the migration relies on" if oldest else ""

@@ -75,7 +75,11 @@ def in_commits() -> Iterator[Problem]:
         log = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except OSError:
         return
-    messages = dict(commit.strip().partition("\x00")[::2] for commit in log.stdout.split("\x01") if commit.strip())
+    messages: dict[str, str] = {}
+    for commit in log.stdout.split("\x01"):
+        name, _, message = commit.strip().partition("\x00")
+        if name:
+            messages[name] = message
     checked = list(itertools.takewhile(lambda name: not messages[name].startswith(FIRST_CHECKED), messages))
     if len(checked) == len(messages):
         return
