@@ -124,7 +124,7 @@ def defects_of(migration: str, product: Product) -> list[Defect]:
 
 
 def unknown_ids(ids: Iterable[str]) -> list[str]:
-    """Return those ids that no defect has."""
+    """Return the ids that belong to no known defect."""
     existing = {defect.id for defect in known_defects()}
     return [text for text in ids if text not in existing]
 

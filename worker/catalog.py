@@ -201,7 +201,7 @@ def activities(runtime: Runtime) -> list[Callable[..., Any]]:
 
 
 def observers(activities: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
-    """Return those of these activities that have a task queue of their own."""
+    """Return the activities that have a task queue of their own."""
     names = {step.name for step in _steps() if step.options.observes}
     return [activity for activity in activities if getattr(activity, "__temporal_activity_definition").name in names]
 

@@ -106,7 +106,7 @@ class Spread:
         )
 
     def shown(self, form: str | None = None, scale: float = 1.0) -> str:
-        """Return it as text: the median, and the range of more than one run."""
+        """Return the result as text: the median, and the range of more than one run."""
         median, lowest, highest = (
             form.format(value * scale) if form else _number(value * scale)
             for value in (self.median, self.lowest, self.highest)

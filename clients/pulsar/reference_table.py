@@ -51,7 +51,7 @@ class ReferenceTable:
             self.digest = (self.digest + xxh3_64_intdigest(repr(tuple(reference)).encode())) & ((1 << 64) - 1)
 
     def plus(self, more: Iterable[LedgerReference]) -> ReferenceTable:
-        """Return these, and more."""
+        """Return a table with further references."""
         further = list(more)
         return ReferenceTable([*self, *further]) if further else self
 

@@ -93,7 +93,7 @@ class ChangeFeed(Closeable):
         thread.start()
 
     def drain(self, timeout: float) -> set[bytes]:
-        """Return hand over the changes: all that were committed before this call, and perhaps some newer ones.
+        """Remove and return the changes: all that were committed before this call, and perhaps some newer ones.
 
         Args:
             timeout: seconds to wait for the server to confirm that it has reported everything.

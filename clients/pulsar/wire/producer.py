@@ -147,7 +147,7 @@ class RawProducer(Closeable):
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _open(self, notes: dict[str, str], timeout: float) -> int:
-        """Return become the producer; returns the last number that the broker knows of this name."""
+        """Open the producer; return the last number that the broker knows of this name."""
         until = time.monotonic() + timeout
         while True:
             wanted = CommandProducer(

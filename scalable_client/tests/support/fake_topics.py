@@ -238,7 +238,7 @@ class FakeReader:
         return self._at < len(self._found)
 
     def repeat(self, count: int) -> None:
-        """Return some messages again."""
+        """Send some messages again."""
         self._at -= count
 
     def close(self) -> None:

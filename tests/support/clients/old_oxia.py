@@ -81,6 +81,6 @@ def _without_leaders(message: bytes) -> bytes:
 
 
 def _own(metadata: Any) -> tuple[tuple[str, str], ...]:
-    """Return those keys of a call's metadata that Oxia reads."""
+    """Return the keys of a call's metadata that Oxia reads."""
     wanted: Callable[[str], bool] = {"namespace", "shard-id"}.__contains__
     return tuple((key, value) for key, value in metadata if wanted(key))

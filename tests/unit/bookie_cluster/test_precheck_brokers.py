@@ -21,7 +21,7 @@ class _View:
         self._seen = seen
 
     def read(self, _: Service) -> SeenBroker:
-        """Return it."""
+        """Return the stored answer."""
         return self._seen
 
 
