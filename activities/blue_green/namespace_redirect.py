@@ -21,7 +21,7 @@ from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import FLIPPED, NamespaceClaim
 from models.blue_green.input import PulsarCluster
 from models.lifecycle.claim import namespace_record
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.status import WaitKind
 
 # Brokers' sessions end within 30 s (`metadataStoreSessionTimeoutMillis`).
@@ -123,10 +123,10 @@ def require_answers(task: AnyBlueGreenTask) -> None:
     while silent := [name for name, admin in task.blue_brokers_now() if not _answers(admin)]:
         if deadline.passed:
             raise StoreConflict(
-                f"nothing is flipped: registered brokers of {task.input.cluster} do not answer: {some(silent)}. "
+                f"nothing is flipped: registered brokers of {task.input.cluster} do not answer: {summarize(silent)}. "
                 "Restart or stop them"
             )
-        task.context.waiting_for(WaitKind.STORE, f"brokers of {task.input.cluster} to answer: {some(silent)}")
+        task.context.waiting_for(WaitKind.STORE, f"brokers of {task.input.cluster} to answer: {summarize(silent)}")
         task.context.pause(_ASK_EVERY)
     task.context.clear_waiting()
 
@@ -187,7 +187,7 @@ def conflicting_redirect(task: AnyBlueGreenTask, store: CasReader) -> str:
     if flag and flag.migrated:
         return f"all clients of {task.input.cluster} are redirected {where}"
     names = _redirected(task, store, records(store), namespaces_of(task.blue))
-    return f"clients of {some(sorted(names))} are redirected {where}" if names else ""
+    return f"clients of {summarize(sorted(names))} are redirected {where}" if names else ""
 
 
 def _why_not_green(task: AnyBlueGreenTask, store: CasReader) -> str:

@@ -47,7 +47,7 @@ from models.blue_green.differences import DifferenceKind
 from models.blue_green.input import FUNCTIONS, IdleSubscriptions
 from models.blue_green.results import Precheck, Survey
 from models.defects import has_defect
-from models.lifecycle.failures import NAMED, some
+from models.lifecycle.failures import NAMED, summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.releases import TESTED_CLIENTS, Behaviour
 
@@ -256,14 +256,14 @@ def _judge_clients(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) ->
     green = task.input.green_cluster
     if usage.old_clients:
         reasons = [f"{address}: {why}" for address, why in usage.old_clients.items()]
-        findings.block("OLD_CLIENTS", f"clients cannot follow to {green}: {some(reasons)}", _upgrade(usage))
+        findings.block("OLD_CLIENTS", f"clients cannot follow to {green}: {summarize(reasons)}", _upgrade(usage))
     if usage.untested_clients:
         tested = "; ".join(f"{library} {', '.join(lines)}" for library, lines in TESTED_CLIENTS.items())
         refuse_untested(
             findings,
             "UNTESTED_CLIENTS",
             f"{len(usage.untested_clients)} clients have releases that were not tested (tested: {tested}): "
-            f"{some(sorted(usage.untested_clients))}",
+            f"{summarize(sorted(usage.untested_clients))}",
             "upgrade them",
             task.input.accepted,
         )
@@ -272,7 +272,7 @@ def _judge_clients(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) ->
 def _judge(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) -> None:
     _judge_clients(task, findings, usage)
     if usage.unloadable:
-        cause = f"topics cannot be loaded, so they cannot be drained: {some(usage.unloadable)}"
+        cause = f"topics cannot be loaded, so they cannot be drained: {summarize(usage.unloadable)}"
         findings.block("UNLOADABLE_TOPICS", cause, "repair or delete them, or exclude their namespaces")
     usage.use.judge(task, findings)
     listed = (
@@ -287,25 +287,27 @@ def _judge(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) -> None:
     )
     for items, what in listed:
         if items:
-            findings.warn(f"{len(items)} {what}: {some(sorted(items))}")
+            findings.warn(f"{len(items)} {what}: {summarize(sorted(items))}")
     if usage.own_rates and has_defect(task.blue_release, _REOPENS) and _REOPENS not in task.input.accept_defects:
         findings.block(
             "OWN_PUBLISH_RATE",
             f"{len(usage.own_rates)} topics have their own publish rate, so they are terminated during writes. "
             f"Brokers of {task.blue_release} can lose acknowledged messages then ({_REOPENS}, #26680): "
-            f"{some(sorted(usage.own_rates))}",
+            f"{summarize(sorted(usage.own_rates))}",
             "remove these rates until the flip is complete (pulsar-admin topicPolicies remove-publish-rate), or "
             f'upgrade blue. To accept the loss, set "accept_defects": ["{_REOPENS}"]',
         )
     if usage.idle and task.input.idle_subscriptions is IdleSubscriptions.SKIP:
-        findings.warn(f"{len(usage.idle)} idle subscriptions lose their backlog (skip): {some(usage.idle)}")
+        findings.warn(f"{len(usage.idle)} idle subscriptions lose their backlog (skip): {summarize(usage.idle)}")
     elif usage.idle and task.input.idle_subscriptions is IdleSubscriptions.WAIT:
         findings.warn(
             f"{len(usage.idle)} subscriptions have a backlog and no consumer; their batches wait for a consumer, up to "
-            f"drain_timeout: {some(usage.idle)}"
+            f"drain_timeout: {summarize(usage.idle)}"
         )
     elif usage.idle:
-        findings.warn(f"{len(usage.idle)} subscriptions without consumers continue with a copy: {some(usage.idle)}")
+        findings.warn(
+            f"{len(usage.idle)} subscriptions without consumers continue with a copy: {summarize(usage.idle)}"
+        )
     if FUNCTIONS in namespaces_of(task.blue):
         findings.warn(
             f"functions and connectors run on {task.input.cluster}, and {FUNCTIONS} does not move, so the flag of the "
@@ -327,7 +329,7 @@ def _questions(task: AnyBlueGreenTask, usage: _Usage) -> Iterable[str]:
     if usage.readers and not task.input.accept_external_positions:
         yield (
             f"{len(usage.readers)} readers or connectors may keep message ids outside of Pulsar, but ids are different "
-            f"on {task.input.green_cluster}: {some(usage.readers)}"
+            f"on {task.input.green_cluster}: {summarize(usage.readers)}"
         )
     if question := usage.use.question:
         yield question
@@ -335,19 +337,19 @@ def _questions(task: AnyBlueGreenTask, usage: _Usage) -> Iterable[str]:
         yield (
             f"{len(usage.unknown_clients)} clients do not report a library version that is known to follow to "
             f"{task.input.green_cluster}. Clients that do not follow lose {task.input.cluster} at the flip, and must "
-            f"be restarted with the address of {task.input.green_cluster}: {some(sorted(usage.unknown_clients))}"
+            f"be restarted with the address of {task.input.green_cluster}: {summarize(sorted(usage.unknown_clients))}"
         )
     if usage.compacted:
         yield (
             f"{len(usage.compacted)} topics are compacted: their compacted state stays on {task.input.cluster}, and "
-            f"starts empty on {task.input.green_cluster}: {some(usage.compacted)}"
+            f"starts empty on {task.input.green_cluster}: {summarize(usage.compacted)}"
         )
     if usage.may_be_cumulative and compare_ids(task.input, *_stores(task)) is None:
         yield (
             f"{len(usage.may_be_cumulative)} subscriptions have C++ or Python consumers. If these acknowledge "
             f"cumulatively, they drop messages of {task.input.green_cluster} while its ledger ids are lower. The ids "
             "cannot be raised, because a cluster does not keep its ledgers in /ledgers of its metadata store. Restart "
-            f"such consumers after the flip: {some(usage.may_be_cumulative)}"
+            f"such consumers after the flip: {summarize(usage.may_be_cumulative)}"
         )
 
 

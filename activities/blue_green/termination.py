@@ -34,7 +34,7 @@ from clients.pulsar.records.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import Stage, TopicClients
 from models.blue_green.results import Flipped
 from models.defects import has_defect
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 
 _BLOCKED_EVERY = 2.0
@@ -296,7 +296,7 @@ def _wait_until_terminated(
         if over:
             raise NotTerminated(
                 f"{len(pending)} topics are not terminated {task.input.flip_timeout.total_seconds():.0f} s after their "
-                f"flags were set; writes stay held back until they are, or the flags are off: {some(pending)}"
+                f"flags were set; writes stay held back until they are, or the flags are off: {summarize(pending)}"
             )
         if time.monotonic() > next_check:
             for guard, names in topics.items():

@@ -32,7 +32,7 @@ from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import is_held_back
 from models.blue_green.results import Quiet
 from models.defects import has_defect
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.blue_green.positions import LedgerLength
 from spark.blue_green.tasks import ledger_lengths
@@ -168,7 +168,7 @@ def require_quiet(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> f
     # mutant: blue-green/message-that-is-cut-in-two
     quiet, since = wait_until_quiet_since(task, topics, time.monotonic(), same_checks=1, check=check)
     if quiet.busy:
-        raise StoreConflict(f"nothing is flipped: topics still take messages under the limit: {some(quiet.busy)}")
+        raise StoreConflict(f"nothing is flipped: topics still take messages under the limit: {summarize(quiet.busy)}")
     if (seconds := time.monotonic() - since) > _valid_for(task):  # mutant: blue-green/check-that-takes-too-long
         raise StoreConflict(
             f"nothing is flipped: the check of {sum(map(len, topics.values()))} topics takes {seconds:.0f} s, and the "
@@ -264,7 +264,7 @@ def wait_until_quiet_since(
             break
         before = now
         if busy:
-            task.context.waiting_for(WaitKind.CLIENTS, f"writes to stop: {some(busy)}{why}")
+            task.context.waiting_for(WaitKind.CLIENTS, f"writes to stop: {summarize(busy)}{why}")
             if time.monotonic() > rewritten + _REWRITE_EVERY:
                 _rewrite_limit(topics, busy)  # mutant: blue-green/broker-that-missed-the-limit
                 rewritten = time.monotonic()
@@ -336,7 +336,7 @@ def require_whole_messages(task: AnyBlueGreenTask, topics: Sequence[TopicName]) 
     if cut := [f"{topic}: {why}" for topic, why in problems if why]:
         raise StoreConflict(
             "nothing is flipped: only some chunks of messages have arrived, and the others would go to green: "
-            f"{some(cut)}"
+            f"{summarize(cut)}"
         )
     task.context.clear_progress()
     task.context.clear_waiting()
@@ -381,7 +381,7 @@ def unfinished_of(heads: Iterator[EntryHead], producers: set[str]) -> str:
             return ""
         if number == limit:
             # mutant: blue-green/chunks-that-are-too-far-back
-            return f"unknown for {some(sorted(waiting))}: not in the last {limit} entries" if chunks else ""
+            return f"unknown for {summarize(sorted(waiting))}: not in the last {limit} entries" if chunks else ""
     return ""
 
 

@@ -20,7 +20,7 @@ from clients.errors import StoreError
 from clients.stores import open_reader
 from models.bookie_cluster.input import BookieCluster
 from models.ledger_store import parse_ledger_store_uri
-from models.lifecycle.failures import NAMED, some
+from models.lifecycle.failures import NAMED, summarize
 
 # Below a ledgers root.
 _REGISTRATIONS = (AVAILABLE.encode(), READ_ONLY.encode())
@@ -178,7 +178,7 @@ def _read(
     seen.bookie_ids = frozenset(cookies | directory.members)
     # Also those without a cookie: the address in an id is never used, see `Bookies`.
     if down := sorted(seen.bookie_ids - seen.bookies.keys()):
-        named = some(down, shown=NAMED)
+        named = summarize(down, shown=NAMED)
         findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {named}")
     _ask_bookies(task, seen, directory, findings)
     return [seen]

@@ -20,7 +20,7 @@ from clients.stores import Access, open_reader, trees_overlap
 from models.broker_settings import configuration_store_apart, metadata_store_of
 from models.defects import Product
 from models.ledger_store import ledgers_of_pulsar, parse_ledger_store_uri
-from models.lifecycle.failures import Blocker, some
+from models.lifecycle.failures import Blocker, summarize
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.releases import Behaviour
 from models.store_url import parse_broker_setting
@@ -32,7 +32,7 @@ LEDGERS_UNKNOWN = "LEDGERS_UNKNOWN"
 
 _BOOKKEEPER = "bookkeeperMetadataServiceUri"
 # Names in one blocker.
-_some = partial(some, shown=10)
+_some = partial(summarize, shown=10)
 _SYNC_TOPICS = ("metadataSyncEventTopic", "configurationMetadataSyncEventTopic")
 # With all three, segments of scalable topics take part in transactions (5.0.1; both latter ones are the default).
 _TRANSACTIONS = (

@@ -17,7 +17,7 @@ from activities.lifecycle.precheck import Findings
 from activities.pulsar.coverage import require_unblocked
 from clients.store import Record, StoreReader
 from clients.stores import Access, open_reader
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.metadata_store.input import MetadataStoreInput, Mode
 
 # Parents of the records that a transaction of a scalable topic writes with a partition key, an index, or a number from
@@ -101,7 +101,7 @@ def _check_properties(reader: StoreReader, findings: Findings) -> None:
         if len(named) < _SHOWN:
             named.append(path.decode(errors="backslashreplace"))
     if count:
-        names = some(named, shown=_SHOWN, total=count)
+        names = summarize(named, shown=_SHOWN, total=count)
         findings.block(
             "TOPIC_PROPERTIES",
             f"{count:,} scalable topics have properties ({names}); a copy is not in Oxia's index of "

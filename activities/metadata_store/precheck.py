@@ -48,7 +48,7 @@ from clients.pulsar.roots import is_pulsars
 from clients.store import StoreReader
 from clients.stores import Access, open_cas_reader, open_reader
 from models.lifecycle.claim import CLAIM
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.input import SourceCleanup
 from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
@@ -556,4 +556,4 @@ def _named(what: str, sample: PathSample) -> str:
 
 def _some(names: Iterable[str], count: int = 0) -> str:
     """Name a few; `count` is how many there are where the list does not hold all."""
-    return some(list(names), shown=_SHOWN, total=count)
+    return summarize(list(names), shown=_SHOWN, total=count)

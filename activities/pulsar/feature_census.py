@@ -22,7 +22,7 @@ from models.broker_settings import configuration_store_apart, is_same_store, met
 from models.coverage.results import SHOWN, FeatureState, FeatureUse
 from models.coverage.table import PAGE, UNKNOWN_FEATURE, Feature, ItemKind, Outcome, coverage
 from models.ledger_store import ledgers_of_pulsar
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 
 _POLICIES, _LOCAL_POLICIES = b"/admin/policies", b"/admin/local-policies"
 # Families of paths are identified by their first name; here by the first two.
@@ -231,7 +231,7 @@ class FeatureCensus:
         return list(dict.fromkeys(name for item in items for name in self._objects[item]))
 
     def _named(self, *items: str) -> str:
-        return some(self._objects_of(items), shown=SHOWN, total=sum(self._count[item] for item in items))
+        return summarize(self._objects_of(items), shown=SHOWN, total=sum(self._count[item] for item in items))
 
     def _unread_items(self) -> list[str]:
         return sorted(item.partition(":")[2] for item in self._unknown if item.startswith(f"{_UNREAD}:"))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from activities.lifecycle.context import Deadline
 from clients.store import Partition, Record, StoreReader
 from clients.stores import Access, open_reader
-from models.lifecycle.failures import Blocker, some
+from models.lifecycle.failures import Blocker, summarize
 from models.migration_flag import PARTICIPANTS
 from models.store_url import StoreUrl
 
@@ -79,7 +79,7 @@ def persistent_registration(reader: StoreReader, parents: Sequence[bytes] = (BRO
         return None
     return Blocker(
         code="PERSISTENT_REGISTRATION",
-        cause=f"no session owns {some(paths, shown=_SHOWN)}, so it is unknown whether these services run",
+        cause=f"no session owns {summarize(paths, shown=_SHOWN)}, so it is unknown whether these services run",
         cure="stop that broker or bookie if it runs, delete the node, and start the service again; it registers again",
     )
 

@@ -24,7 +24,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, controller_of, read_scalable, recorded_subscriptions
-from models.lifecycle.failures import NAMED, FailedItem, some
+from models.lifecycle.failures import NAMED, FailedItem, summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.scalable_topic.claims import TopicClaim
 from models.scalable_topic.input import ClusterInput
@@ -71,13 +71,13 @@ def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
         return "there is no scalable topic of this name any more"
     there = {segment.legacy_topic_name for segment in layout.segments.values()}
     if named := [partition for partition in regular_parts(topic) if str(partition) in there]:
-        return f"the layout still names {some(named)}: its messages are not consumed, or kept by the retention"
+        return f"the layout still names {summarize(named)}: its messages are not consumed, or kept by the retention"
     if topic.unloadable:
-        return f"no broker can load {some([partition.name for partition in topic.unloadable])}"
+        return f"no broker can load {summarize([partition.name for partition in topic.unloadable])}"
     if backlogs := [
         f"{subscription.name} ({subscription.backlog})" for subscription in topic.durable if subscription.backlog
     ]:
-        return f"subscriptions have messages there: {some(backlogs)}"
+        return f"subscriptions have messages there: {summarize(backlogs)}"
     if (clients := census(topic)).legacy or clients.managed:
         return f"{clients.legacy + clients.managed} clients are connected to it"
     return ""
@@ -167,7 +167,7 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
         )
     except (AdminConflict, _InUse) as error:
         gone = [partition for partition in regular_parts(topic) if not _is_there(task.admin, partition)]
-        return f"{error}{f'; {some(gone)} were deleted before that' if gone else ''}"
+        return f"{error}{f'; {summarize(gone)} were deleted before that' if gone else ''}"
     if task.find_topic(name) is not None:
         raise StoreConflict(f"{name} is there after a broker said that it was deleted", server=task.input.admin_urls[0])
     return ""
@@ -187,7 +187,7 @@ class _InUse(Exception):
 
 def _require_done(admin: PulsarAdmin, topic: TopicInventory) -> None:
     if open_ := [partition for partition in regular_parts(topic) if not is_terminated(admin, partition)]:
-        raise _InUse(f"{some(open_)} take messages: these are other topics")
+        raise _InUse(f"{summarize(open_)} take messages: these are other topics")
     for partition in regular_parts(topic):
         try:
             subscriptions = admin.topics.stats(partition).subscriptions
@@ -196,7 +196,7 @@ def _require_done(admin: PulsarAdmin, topic: TopicInventory) -> None:
             continue
         backlogs = {name: subscription.msg_backlog for name, subscription in subscriptions.items()}
         if waiting := [f"{name} ({backlog})" for name, backlog in backlogs.items() if backlog]:
-            raise _InUse(f"subscriptions have messages in {partition}: {some(waiting)}")
+            raise _InUse(f"subscriptions have messages in {partition}: {summarize(waiting)}")
 
 
 def _is_there(admin: PulsarAdmin, partition: TopicName) -> bool:

@@ -14,7 +14,7 @@ from activities.scalable_topic.conversion.topic import conversion_of
 from activities.scalable_topic.regular_topic import next_poll_delay, regular_parts, with_types
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions, unreadable
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.scalable_topic.results import DrainedTopic, TopicCheck
 from models.segments.layout import SegmentLayout
@@ -72,12 +72,14 @@ def verify(task: TopicTask) -> TopicCheck:
         faults += [*layout_faults(layout), *_without_cursors(task, layout, subscriptions)]
     there = {segment.legacy_topic_name for segment in layout.segments.values()}
     if topic is None and (named := sorted(filter(None, there))):
-        faults.append(f"the regular topic is gone with its unconsumed messages; the layout still names {some(named)}")
+        faults.append(
+            f"the regular topic is gone with its unconsumed messages; the layout still names {summarize(named)}"
+        )
     pruned = [partition for partition in regular_parts(topic) if str(partition) not in there] if topic else []
     if pruned and (backlogs := old_messages(topic)):
         faults.append(
-            f"the layout does not name {some(pruned)}: brokers have pruned them, or they were created after the flip; "
-            f"{some(list(backlogs))} have messages there"
+            f"the layout does not name {summarize(pruned)}: brokers have pruned them, or they were created after the "
+            f"flip; {summarize(list(backlogs))} have messages there"
         )
     return TopicCheck(
         faults=tuple(faults), segments=len(layout.active), subscriptions=len(subscriptions), pruned=len(pruned)
@@ -104,14 +106,14 @@ def _awaited(topic: TopicInventory | None, backlogs: dict[str, int]) -> tuple[st
     """Return what the step waits for, and what the operator can do."""
     if not backlogs:
         return f"brokers to load {_unloadable(topic)}", _LOAD
-    descriptions = some([f"{name} ({backlog} messages)" for name, backlog in backlogs.items()])
+    descriptions = summarize([f"{name} ({backlog} messages)" for name, backlog in backlogs.items()])
     return f"old messages to be consumed: {descriptions}", _CONSUME
 
 
 def _unloadable(topic: TopicInventory | None) -> str:
     """Return the partitions that no broker can load, with the reasons; empty if there are none."""
     parts = topic.unloadable if topic else ()
-    return some([f"{partition.name} ({partition.load_error})" for partition in parts]) if parts else ""
+    return summarize([f"{partition.name} ({partition.load_error})" for partition in parts]) if parts else ""
 
 
 def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:

@@ -12,7 +12,7 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName, recordable
-from models.lifecycle.failures import NAMED, some
+from models.lifecycle.failures import NAMED, summarize
 from models.scalable_topic.results import ClientCensus
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
@@ -106,17 +106,19 @@ def obstacles(topic: TopicInventory, *, force: bool) -> dict[str, str]:
     """Return the obstacles that `waits_for` describes, by what the operator must do."""
     obstacles: dict[str, str] = {}
     if transactions := open_transactions(topic):  # mutant: scalable-topic/force-ends-open-transactions
-        obstacles[_COMMIT] = f"open transactions: {some(transactions)}"
+        obstacles[_COMMIT] = f"open transactions: {summarize(transactions)}"
     elif producers := transactional_producers(topic):  # mutant: scalable-topic/producers-may-start-transactions
         obstacles[_STOP_TRANSACTIONS] = (
-            f"producers on topics with transactions, which may begin another: {some(producers)}"
+            f"producers on topics with transactions, which may begin another: {summarize(producers)}"
         )
     if producers := chunking_producers(topic):  # mutant: scalable-topic/chunks-are-cut
-        obstacles[_STOP_CHUNKS] = f"producers of chunked messages, of which one could be cut in two: {some(producers)}"
+        obstacles[_STOP_CHUNKS] = (
+            f"producers of chunked messages, of which one could be cut in two: {summarize(producers)}"
+        )
     if force:
         return obstacles
     if waiting := undrained_streams(topic):
-        backlogs = some([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
+        backlogs = summarize([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
         obstacles[_CONSUME] = f"ordered subscriptions with a backlog: {backlogs}"
     if (clients := census(topic)).legacy:
         obstacles[_REPLACE] = f"{clients.legacy} connections of clients that cannot follow: {', '.join(clients.named)}"

@@ -25,7 +25,7 @@ from clients.pulsar.records.scalable_topics import (
     read_scalable,
     recorded_subscriptions,
 )
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo, SubscriptionKind
 
@@ -157,7 +157,7 @@ def lacking(
         if store.get(SegmentName(name, segment.descriptor).managed_ledger_path) is None:
             problems[segment.descriptor] = "is missing"
         elif missing := sorted({*subscriptions} - there):
-            problems[segment.descriptor] = f"has no cursor of {some(missing)}"
+            problems[segment.descriptor] = f"has no cursor of {summarize(missing)}"
     return problems
 
 

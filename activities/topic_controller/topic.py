@@ -34,7 +34,7 @@ from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.topics import EARLIEST, LATEST, TopicStats
 from clients.pulsar.names import TopicName
 from models.broker_settings import subscription_expiration
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.input import Accepted
 from models.lifecycle.status import WaitKind
 from models.segments.segment import LayoutError, SegmentInfo
@@ -343,7 +343,7 @@ def _check_cluster(task: ControllerTask, findings: Findings) -> None:
     # A controller needs no permission to read the settings of brokers.
     census.check(findings, KIND, task.input.accept, [BROKERS_UNKNOWN])
     if census.silent:
-        findings.warn(f"the settings of brokers are not known: {some(census.silent)}")
+        findings.warn(f"the settings of brokers are not known: {summarize(census.silent)}")
     policies, settings = task.admin.namespaces.policies(namespace).raw, [broker.settings or {} for broker in brokers]
     # mutant: topic-controller/subscriptions-expire-on-segments
     if minutes := max((subscription_expiration(policies, setting) for setting in settings), default=0):

@@ -15,7 +15,7 @@ NAMED = 100
 _SHOWN = 5
 
 
-def some(items: Sequence[object], *, shown: int = _SHOWN, total: int = 0) -> str:
+def summarize(items: Sequence[object], *, shown: int = _SHOWN, total: int = 0) -> str:
     """Return the first items of a list, and how many more there are.
 
     Args:
@@ -84,7 +84,7 @@ def first_blockers(blockers: Sequence[Blocker]) -> tuple[Blocker, ...]:
     codes = Counter[str]()
     for blocker in others:
         codes[blocker.code] += blocker.count
-    listed = some([f"{code} {count:,}" for code, count in codes.most_common()], shown=NAMED)
+    listed = summarize([f"{code} {count:,}" for code, count in codes.most_common()], shown=NAMED)
     total = codes.total()
     more = Blocker(code="MORE", cause=f"{total:,} more: {listed}", cure="cure the others, and check again", count=total)
     return (*blockers[: NAMED - 1], more)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from activities.scalable_topic import hold_release, topic_list
-from models.lifecycle.failures import FailedItem, some
+from models.lifecycle.failures import FailedItem, summarize
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.waves import BatchResult, Page, failed_item
@@ -64,7 +64,7 @@ class TopicSource:
             return BatchResult(failed=tuple(failed_item(name, report.summary) for name in items))
         self._add(report.figures, report.certificate)
         faults = report.certificate.faults or ()
-        return BatchResult(failed=tuple(failed_item(name, some(faults)) for name in items) if faults else ())
+        return BatchResult(failed=tuple(failed_item(name, summarize(faults)) for name in items) if faults else ())
 
     def _add(self, figures: TopicFigures, certificate: TopicCertificate) -> None:
         whole, proof = self._migration.state.figures, self._migration.state.certificate

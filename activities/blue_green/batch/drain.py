@@ -41,7 +41,7 @@ from clients.pulsar.wire.position import EntryPosition
 from models.blue_green.claims import Stage, TopicClients, is_held_back
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Drained
-from models.lifecycle.failures import NAMED, FailedItem, some
+from models.lifecycle.failures import NAMED, FailedItem, summarize
 from models.lifecycle.names import PUBLISHERS_GAUGE
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.blue_green.positions import count_after, positions_after
@@ -314,7 +314,7 @@ class DrainWatch:
         deadline = self._task.context.deadline(self._task.input.flip_timeout.total_seconds())
         while waiting := [topic for topic in topics if not is_terminated(self._task.blue, topic)]:
             if deadline.passed:
-                raise NotTerminated(f"{len(waiting)} reloaded topics are not terminated: {some(waiting)}")
+                raise NotTerminated(f"{len(waiting)} reloaded topics are not terminated: {summarize(waiting)}")
             self._task.context.pause(_ROUND)
         lift_publish_limit(self._task, guard)
 

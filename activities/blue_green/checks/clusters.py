@@ -34,7 +34,7 @@ from clients.reach import obstacle
 from clients.stores import open_cas_reader, open_reader
 from models.blue_green.input import BlueGreenInput, IdleSubscriptions, PulsarCluster
 from models.broker_settings import configuration_store_apart, metadata_store_of
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.input import Accepted
 from models.store_url import parse_broker_setting
 
@@ -254,17 +254,17 @@ def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: Nam
             replicated[str(topic.name)] = own
     others = {name: clusters - {input.cluster} for name, clusters in replicated.items()}
     if round_trips := [name for name, clusters in others.items() if input.green_cluster in clusters]:
-        cause = f"replicated to {input.green_cluster}, so messages would be duplicated: {some(round_trips)}"
+        cause = f"replicated to {input.green_cluster}, so messages would be duplicated: {summarize(round_trips)}"
         findings.block("REPLICATED_TO_GREEN", cause, "take that cluster out of their replication clusters")
     elif far := {name: clusters for name, clusters in others.items() if clusters}:
         listed = [f"{name} to {', '.join(sorted(clusters))}" for name, clusters in far.items()]
         findings.warn(
-            f"replicated: {some(listed)}. After the flip these topics take no messages until all are replicated"
+            f"replicated: {summarize(listed)}. After the flip these topics take no messages until all are replicated"
         )
         if input.idle_subscriptions is IdleSubscriptions.COPY:  # mutant: blue-green/copy-of-what-is-replicated
             findings.block(
                 "COPY_REPLICATED",
-                f"{input.green_cluster} would replicate copied backlogs again: {some(listed)}",
+                f"{input.green_cluster} would replicate copied backlogs again: {summarize(listed)}",
                 'move these namespaces with "idle_subscriptions": "wait" or "skip", by a migration of their own',
             )
 
@@ -348,7 +348,7 @@ def _check_set_flag(task: AnyBlueGreenTask, findings: Findings, store: CasReader
         findings.block(
             "BLUE_FLAG_SET",
             f"the flag of the whole cluster {cluster} was set without a migration, so {input.green_cluster} was not "
-            f"checked for what clients of {some(unflagged)} need",
+            f"checked for what clients of {summarize(unflagged)} need",
             "set the flag of each of these namespaces, so that the migration completes them: pulsar-admin namespaces "
             f"update-migration-state --migrated true; then take the cluster's flag off: {_store_address(input)}",
         )

@@ -27,7 +27,7 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import flag_time
 from models.blue_green.differences import Difference, DifferenceKind
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.releases import PAGE, behaviour_differences
 
 _SWEEP = "clusterMigrationCheckDurationSeconds"
@@ -81,11 +81,11 @@ def judge(task: AnyBlueGreenTask, findings: Findings, name: str, differing: Sequ
         if difference.creatable and difference.kind is not DifferenceKind.MISSING
     ]
     if final:
-        cause = f"the migration cannot make {name} equal on {green}: {some(final)}"
+        cause = f"the migration cannot make {name} equal on {green}: {summarize(final)}"
         findings.block("GREEN_UNFIT", cause, "change it yourself")
     if changeable and not align:
         cure = f'set "align_differences": true to change it on {green}, or change it yourself'
-        findings.block("GREEN_DIFFERS", f"{name} differs on {green}: {some(changeable)}", cure)
+        findings.block("GREEN_DIFFERS", f"{name} differs on {green}: {summarize(changeable)}", cure)
 
 
 # Failback: green was the blue cluster of an earlier migration ---------------------------------------------------------
@@ -134,7 +134,7 @@ def _check_restarted(task: AnyBlueGreenTask, findings: Findings, flagged_ms: int
         findings.block(
             "GREEN_NOT_RESTARTED",
             f"brokers of {task.input.green_cluster} that were started before their flags were set ({since}) would "
-            f"refuse redirected producers on existing connections: {some(old)}",
+            f"refuse redirected producers on existing connections: {summarize(old)}",
             "restart each of them once; they serve no clients now",
         )
 
@@ -145,7 +145,7 @@ def _check_ended(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequenc
         findings.block(
             "GREEN_ENDED_TOPICS",
             f"{len(waiting)} topics of {task.input.green_cluster} were terminated by an earlier migration, and still "
-            f"have messages for others: {some(waiting)}",
+            f"have messages for others: {summarize(waiting)}",
             "take the flag of their namespace off and consume these messages, or delete the topics (pulsar-admin "
             "topics delete)",
         )
@@ -153,13 +153,13 @@ def _check_ended(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequenc
         findings.block(
             "GREEN_RETAINED_MESSAGES",
             f"{len(refused)} topics of {task.input.green_cluster} that an earlier migration terminated would be "
-            f"deleted with messages that no other cluster has: {some(refused)}",
+            f"deleted with messages that no other cluster has: {summarize(refused)}",
             'copy the messages that you need, then set "discard_retained": true; or exclude their namespaces',
         )
     if empty := [str(name) for name, topic in terminated if not topic.refusal]:
         findings.warn(
             f"{len(empty)} topics of {task.input.green_cluster} that an earlier migration terminated are deleted with "
-            f"their remaining messages, and created again: {some(empty)}"
+            f"their remaining messages, and created again: {summarize(empty)}"
         )
     return frozenset(name for name, _ in terminated)
 
@@ -181,7 +181,7 @@ def check_isolation(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequ
     if isolated := [name for name in namespaces if is_isolated(here, name) and not is_isolated(there, name)]:
         findings.block(
             "GREEN_LACKS_ISOLATION",
-            f"namespaces have brokers of their own on {blue} and none on {green}: {some(isolated)}",
+            f"namespaces have brokers of their own on {blue} and none on {green}: {summarize(isolated)}",
             f"create an isolation policy for them on {green} (pulsar-admin ns-isolation-policy set), or take them out "
             f"of that of {blue}",
         )
@@ -190,7 +190,7 @@ def check_isolation(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequ
     if differing:
         findings.warn(
             f"namespaces are in anti-affinity groups, which are not copied to {green}; set them there (pulsar-admin "
-            f"namespaces set-anti-affinity-group): {some(differing)}"
+            f"namespaces set-anti-affinity-group): {summarize(differing)}"
         )
 
 

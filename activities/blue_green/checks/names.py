@@ -12,7 +12,7 @@ from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.patterns import matches
 from models.releases import Behaviour
 
@@ -30,7 +30,7 @@ def check_namespace_names(findings: Findings, namespaces: Sequence[str]) -> list
     if v1 := [name for name in namespaces if is_v1(name)]:
         findings.block(
             "BLUE_V1_NAMESPACES",
-            f"namespaces have names of Pulsar 1, tenant/cluster/namespace, which cannot move: {some(v1)}",
+            f"namespaces have names of Pulsar 1, tenant/cluster/namespace, which cannot move: {summarize(v1)}",
             "move their clients to namespaces tenant/namespace, or exclude them",
         )
     return [name for name in namespaces if not is_v1(name)]
@@ -51,11 +51,11 @@ def check_patterns(input: BlueGreenInput, findings: Findings, namespaces: Sequen
     if excluded := unused[input.exclude]:  # mutant: blue-green/pattern-that-excludes-nothing
         findings.block(
             "NOTHING_EXCLUDED",
-            f"patterns of exclude match no namespace of {input.cluster}: {some(_quote(excluded))}",
+            f"patterns of exclude match no namespace of {input.cluster}: {summarize(_quote(excluded))}",
             "correct them, or leave them out",
         )
     if selected := unused[input.namespaces]:
-        findings.warn(f"patterns of namespaces match no namespace of {input.cluster}: {some(_quote(selected))}")
+        findings.warn(f"patterns of namespaces match no namespace of {input.cluster}: {summarize(_quote(selected))}")
 
 
 def check_topics(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory) -> NamespaceInventory:
@@ -73,14 +73,16 @@ def check_topics(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInve
     if lone := [name for name in lone if blue.topics[name].persistent]:
         findings.block(
             "BLUE_LONE_PARTITIONS",
-            f"topics are named like a partition, and there is no such partitioned topic: {some(list(map(str, lone)))}",
+            "topics are named like a partition, and there is no such partitioned topic: "
+            f"{summarize(list(map(str, lone)))}",
             "pulsar-admin topics create-partitioned-topic for the name without -partition-N, with more partitions than "
             "the highest N; or move their clients to other names and delete these",
         )
     if blue.beyond:
         findings.block(
             "BLUE_LONE_PARTITIONS",
-            f"partitions have higher numbers than their topics have partitions: {some(list(map(str, blue.beyond)))}",
+            "partitions have higher numbers than their topics have partitions: "
+            f"{summarize(list(map(str, blue.beyond)))}",
             "give these topics more partitions than the highest number (pulsar-admin topics update-partitioned-topic), "
             "or move their clients to other names and delete these",
         )
@@ -89,13 +91,13 @@ def check_topics(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInve
     if not task.green_release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):
         padded.clear()
     if padded:
-        names = some(_quote(list(map(str, padded))))
+        names = summarize(_quote(list(map(str, padded))))
         cause = f"{task.input.green_cluster} refuses names that end with white space: {names}"
         findings.block("BLUE_NAMES", cause, _RENAME)
     if scalable := scalable_topics(task, blue.name):
         findings.block(
             "BLUE_SCALABLE_TOPICS",
-            f"{blue.name} has scalable topics, which do not move to {task.input.green_cluster}: {some(scalable)}",
+            f"{blue.name} has scalable topics, which do not move to {task.input.green_cluster}: {summarize(scalable)}",
             f"exclude {blue.name}, or move its clients to other topics and delete these",
         )
     refused = {*lone, *padded, *check_shadows(findings, task.input.green_cluster, blue)}
@@ -114,7 +116,8 @@ def check_shadows(findings: Findings, green: str, blue: NamespaceInventory) -> l
     if shadows:
         findings.block(
             "BLUE_SHADOW_TOPICS",
-            f"topics are shadow topics, which brokers cannot terminate, or have some: {some(list(map(str, shadows)))}",
+            "topics are shadow topics, which brokers cannot terminate, or have some: "
+            f"{summarize(list(map(str, shadows)))}",
             "remove shadow topics (pulsar-admin topics remove-shadow-topics for the source, then delete each), and "
             f"create them on {green} after the migration; or exclude their namespaces",
         )

@@ -15,7 +15,7 @@ from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.admin.topics import TopicStats
 from models.blue_green.differences import Difference, DifferenceKind
-from models.lifecycle.failures import Blocker, some
+from models.lifecycle.failures import Blocker, summarize
 from models.releases import DEFAULTS, Release
 
 # Brokers' settings that apply to namespaces without a policy of their own.
@@ -287,9 +287,8 @@ def _refused_types(limits: _Limits, inventory: NamespaceInventory, topics: Itera
     ]
     if not refused:
         return []
-    cause = (
-        f"brokers of green allow only subscriptions of {', '.join(allowed)}, and others are in use: {some(refused)}."
-    )
+    types = ", ".join(allowed)
+    cause = f"brokers of green allow only subscriptions of {types}, and others are in use: {summarize(refused)}."
     cure = (
         f"Allow their types on green ({_TYPES} in its broker.conf), or set them for the namespace on blue "
         "(pulsar-admin namespaces set-subscription-types-enabled)."
@@ -320,7 +319,7 @@ class _Limits(NamedTuple):
         over = [topic for topic, count in Counter(counts).most_common() if self.exceeded(name, count)]
         if not over:
             return []
-        return [self.blocker(name, f"{what} of {some(over)}", counts[over[0]])]
+        return [self.blocker(name, f"{what} of {summarize(over)}", counts[over[0]])]
 
     def blocker(self, name: str, what: str, count: int) -> Blocker:
         cause = f"green would have {count} {what}; its limit {name} is {self._limit(name)}."

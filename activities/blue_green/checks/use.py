@@ -19,7 +19,7 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName
 from models.broker_settings import message_ttl, subscription_expiration
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.status import WaitKind
 
 # Brokers connect replicators after they have loaded a topic.
@@ -71,7 +71,7 @@ class TopicUse:
             findings.block(
                 "BLUE_CHUNKED_MESSAGES",
                 f"topics take messages in chunks. A flip splits such a message: its producer gets an acknowledgement, "
-                f"and no consumer gets the message: {some(sorted(self.chunked))}",
+                f"and no consumer gets the message: {summarize(sorted(self.chunked))}",
                 "disable chunking in their producers, or stop these, until the flip is complete; then unload the "
                 "topics (pulsar-admin topics unload) to reset their counters. Or exclude their namespaces",
             )
@@ -80,7 +80,7 @@ class TopicUse:
                 "BLUE_TRANSACTIONS",
                 f"topics are used in transactions, whose coordinators stay on {task.input.cluster}: messages that such "
                 f"a transaction sends to {task.input.green_cluster} are never committed, and block all later messages "
-                f"of the topic: {some(sorted(self.transactional))}",
+                f"of the topic: {summarize(sorted(self.transactional))}",
                 "stop the clients that use transactions until the flip is complete, and start them with the address of "
                 f"{task.input.green_cluster}; then unload the topics (pulsar-admin topics unload) to reset their "
                 "counters. Or exclude their namespaces",
@@ -89,7 +89,7 @@ class TopicUse:
             findings.block(
                 "BLUE_REPLICATOR_DOWN",
                 f"topics are replicated to clusters that do not answer, and would take no messages after their flip "
-                f"until these do: {some(down)}",
+                f"until these do: {summarize(down)}",
                 "repair these clusters, take them out of the replication clusters (pulsar-admin namespaces "
                 "set-clusters), or exclude the namespaces",
             )
@@ -97,7 +97,7 @@ class TopicUse:
             findings.warn(
                 f"{len(self.unreplicated)} topics have messages that are not replicated to third clusters yet. While "
                 "writes are held back, these must arrive within quiesce_timeout, or the batch is rolled back: "
-                f"{some(sorted(self.unreplicated))}"
+                f"{summarize(sorted(self.unreplicated))}"
             )
 
     @property
@@ -108,7 +108,7 @@ class TopicUse:
         return (
             "transactions were used, but no topic takes part in one now. Clients that use them must not be redirected: "
             "stop them until the flip is complete, and start them with green's address. Records of transactions are "
-            f"in {some(sorted(self.transaction_topics))}"
+            f"in {summarize(sorted(self.transaction_topics))}"
         )
 
 
@@ -142,13 +142,13 @@ def check_expiry(
     if old:
         findings.warn(
             f"messages of {len(old)} topics expire within drain_timeout: consumers that still read on "
-            f"{task.input.cluster} may miss messages that {task.input.green_cluster} takes: {some(old)}"
+            f"{task.input.cluster} may miss messages that {task.input.green_cluster} takes: {summarize(old)}"
         )
     if short:
         findings.block(
             "GREEN_EXPIRES_SUBSCRIPTIONS",
             f"{task.input.green_cluster} would delete subscriptions with their messages while their consumers still "
-            f"read on {task.input.cluster}, up to drain_timeout: {some(short)}",
+            f"read on {task.input.cluster}, up to drain_timeout: {summarize(short)}",
             "increase the expiration until the migration is complete (pulsar-admin namespaces "
             "set-subscription-expiration-time --time 0, for topics topicPolicies set-subscription-expiration-time), or "
             "reduce drain_timeout",
@@ -212,7 +212,7 @@ def require_movable(task: AnyBlueGreenTask, topics: Iterable[tuple[TopicName, To
         StoreConflict: clients use a topic in a way that a flip would break.
     """
     if problems := [f"{topic}: {why}" for topic, stats in topics for why in _problems(task, stats)]:
-        raise StoreConflict(f"nothing is flipped: a flip would break the use of topics: {some(problems)}")
+        raise StoreConflict(f"nothing is flipped: a flip would break the use of topics: {summarize(problems)}")
 
 
 def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, drained: bool) -> None:
@@ -237,7 +237,7 @@ def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, d
         waiting = {topic: why for topic, stats in loaded if (why := _unready(stats, drained=drained))}
         if not waiting:
             break
-        reasons = some([f"{topic}: {why}" for topic, why in waiting.items()])
+        reasons = summarize([f"{topic}: {why}" for topic, why in waiting.items()])
         if deadline.passed:
             raise StoreConflict(f"nothing is flipped: topics would take no messages after their flip: {reasons}")
         task.context.waiting_for(WaitKind.CLIENTS, f"replication: {reasons}")

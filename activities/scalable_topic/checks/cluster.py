@@ -22,7 +22,7 @@ from clients.pulsar.admin.late_requests import IDLE_LIMIT
 from clients.stores import open_cas_reader
 from models.broker_settings import configuration_store_apart
 from models.lifecycle.claim import Claim
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.claims import is_ours
 from models.scalable_topic.input import ClusterInput
@@ -149,7 +149,7 @@ def _refusal(name: str, broker: PulsarAdmin, namespaces: Sequence[str], wanted: 
     try:
         broker.scalable_topics.require_policy(namespaces[0], stored_policy(wanted, None))
     except AdminPreconditionFailed as error:
-        return f"{name} refuses the auto-scale policy for topics of {some(namespaces)}: {error.reason}"
+        return f"{name} refuses the auto-scale policy for topics of {summarize(namespaces)}: {error.reason}"
     return ""
 
 
@@ -172,7 +172,7 @@ def check_addresses(findings: Findings, urls: Iterable[str], registered: Iterabl
             "ADMIN_ADDRESS",
             f"{', '.join(others)} is not the address of a registered broker: a proxy may hold a request, and send it "
             "on when the migration is over",
-            f"give brokers' own addresses as admin_urls: {some(brokers)}",
+            f"give brokers' own addresses as admin_urls: {summarize(brokers)}",
         )
 
 

@@ -17,7 +17,7 @@ from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
 from models.broker_settings import message_ttl, subscription_expiration
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.segments.segment import SubscriptionKind
 
 _Rights = Mapping[str, Sequence[str]]
@@ -131,7 +131,7 @@ def _check_expiration(
     if not (minutes and (ordered or remove)):
         return
     why = (
-        f"consumers of {some(ordered)} come to a new segment only when they have consumed the segments before it"
+        f"consumers of {summarize(ordered)} come to a new segment only when they have consumed the segments before it"
         if ordered
         else "the subscription that keeps the regular topic until the grace window ends has none"
     )
@@ -161,7 +161,7 @@ def _check_types(
             findings.block(
                 "SUBSCRIPTION_TYPES",
                 f"segments of {topic.name} would take subscriptions of these types only: {', '.join(sorted(names))}; "
-                f"V5 clients attach to them as {need} to consume {some(subscriptions)}, and would be refused",
+                f"V5 clients attach to them as {need} to consume {summarize(subscriptions)}, and would be refused",
                 f"add {need} to the types that the namespace allows: pulsar-admin namespaces "
                 f"set-subscription-types-enabled --types {types} {topic.name.namespace_path}",
             )
@@ -211,8 +211,8 @@ def _check_rights(findings: Findings, name: TopicName, namespace: Mapping[str, A
     if lost:
         findings.block(
             "PARTITION_RIGHTS",
-            f"roles {some(sorted(lost))} have rights on single partitions of {name}, which brokers do not give them on "
-            "the scalable topic",
+            f"roles {summarize(sorted(lost))} have rights on single partitions of {name}, which brokers do not give "
+            "them on the scalable topic",
             "grant them the rights on the whole topic, which brokers copy, or on the namespace",
         )
 

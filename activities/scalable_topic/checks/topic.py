@@ -19,7 +19,7 @@ from clients.cas.store import CasReader
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import SegmentName, TopicName, encoded, recordable
 from clients.pulsar.records.scalable_topics import RecordState, ScalableRecord, read_scalable
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.scalable_topic.claims import Stage, TopicClaim, topic_record
 from models.scalable_topic.copies import KEEPER
 from models.scalable_topic.input import TopicOptions, cleans_up
@@ -120,7 +120,7 @@ def check_segments(findings: Findings, topic: TopicInventory, there: Collection[
     if existing := sorted(wanted & {*there}):  # mutant: scalable-topic/segments-of-an-earlier-topic-are-taken
         findings.block(
             "SEGMENTS_LEFT",
-            f"segments {some(existing)} of topic://{topic.name.local_path} exist already, of an earlier scalable "
+            f"segments {summarize(existing)} of topic://{topic.name.local_path} exist already, of an earlier scalable "
             "topic of this name: its messages would be delivered again, and terminated segments take none",
             "delete each of them, if its messages are not needed: curl -X DELETE "
             f"http://BROKER:8080/admin/v2/segments/{topic.name.local_path}/{existing[0]}?force=true",
@@ -196,7 +196,7 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
     if missing := [name for name in partitions if name not in there]:
         findings.block(
             "PARTITION_MISSING",
-            f"{some(missing)} of {topic.name} was never created, and cannot be a sealed segment",
+            f"{summarize(missing)} of {topic.name} was never created, and cannot be a sealed segment",
             f"create it: pulsar-admin topics create-missed-partitions {topic.name}",
         )
     size = len(SegmentLayout.migrated(list(map(str, partitions)), 0).encode()) if partitions else 0
@@ -230,7 +230,7 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
     if odd := [repr(subscription.name) for subscription in durable if not recordable(subscription.name)]:
         findings.block(
             "SUBSCRIPTION_NAME",
-            f"brokers cannot record subscriptions of these names: {some(odd)} of {topic.name}",
+            f"brokers cannot record subscriptions of these names: {summarize(odd)} of {topic.name}",
             "move their consumers to a subscription of another name, and delete them; or leave the topic out",
         )
     if KEEPER in topic.subscriptions:  # mutant: scalable-topic/what-keeps-a-copy-becomes-a-subscription
@@ -243,30 +243,30 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
     if replicated := [subscription.name for subscription in durable if subscription.replicated]:
         findings.block(
             "SUBSCRIPTION_REPLICATED",
-            f"cursors of {some(replicated)} of {topic.name} are replicated to other clusters, which would end",
+            f"cursors of {summarize(replicated)} of {topic.name} are replicated to other clusters, which would end",
             "end the replication of these subscriptions first, or leave the topic out",
         )
     if delayed := [subscription.name for subscription in durable if subscription.delayed]:
         findings.block(
             "DELAYED_MESSAGES",
-            f"{some(delayed)} of {topic.name} have delayed messages, which V5 consumers of scalable topics may receive "
-            "too early",
+            f"{summarize(delayed)} of {topic.name} have delayed messages, which V5 consumers of scalable topics may "
+            "receive too early",
             "wait until they are delivered, or leave the topic out",
         )
     if waiting := undrained_streams(topic):
-        backlogs = some([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
+        backlogs = summarize([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
         findings.warn(f"the migration of {topic.name} waits until ordered subscriptions have no backlog: {backlogs}")
     if unused := [subscription.name for subscription in durable if subscription.type == _UNKNOWN]:
         findings.warn(
-            f"brokers do not know how {some(unused)} of {topic.name} are consumed: they have had no consumer since the "
-            "topic was loaded, and will be read by queue consumers. If one is ordered, connect its consumer "
+            f"brokers do not know how {summarize(unused)} of {topic.name} are consumed: they have had no consumer "
+            "since the topic was loaded, and will be read by queue consumers. If one is ordered, connect its consumer "
             "briefly before the topic becomes scalable"
         )
 
 
 def _warn_of_clients(findings: Findings, topic: TopicInventory) -> None:
     if transactions := open_transactions(topic):
-        findings.warn(f"the migration of {topic.name} waits until transactions have ended: {some(transactions)}")
+        findings.warn(f"the migration of {topic.name} waits until transactions have ended: {summarize(transactions)}")
     if _DEAD_LETTERS.search(topic.name.topic):
         findings.warn(
             f"{topic.name} is named like a topic of dead letters or retries: clients of older libraries send there "

@@ -28,7 +28,7 @@ from clients.pulsar.records.scalable_topics import (
     recorded_subscriptions,
     remove_record,
 )
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.segments.layout import SegmentLayout
 from models.segments.repair import comes_from
 from models.segments.segment import SegmentInfo
@@ -156,7 +156,7 @@ def remove_empty(
         _end(change, name, segment, guard.require)
     if used := [segment.descriptor for segment in layout.segments.values() if not _never_used(store, name, segment)]:
         raise StoreConflict(
-            f"topic://{name.local_path} is not empty: segments {some(used)} hold messages, or were not ended. It "
+            f"topic://{name.local_path} is not empty: segments {summarize(used)} hold messages, or were not ended. It "
             "takes no messages any more, and is not removed; consume its messages, and delete it"
         )
     for segment in layout.segments.values():
@@ -207,10 +207,12 @@ def _used(admin: PulsarAdminReader, store: CasReader, topic: TopicInventory, lay
         clients |= {*stats.clients}
         stored += stats.storage_size
     if stored or clients:
-        return f"holds {stored:,} bytes, and has {f'clients: {some(sorted(clients))}' if clients else 'no clients'}"
+        return (
+            f"holds {stored:,} bytes, and has {f'clients: {summarize(sorted(clients))}' if clients else 'no clients'}"
+        )
     # Subscriptions that the regular topic has as well get their cursors from there.
     if own := sorted(subscriptions - topic.subscriptions.keys()):
-        return f"has subscriptions that {name} does not have: {some(own)}"
+        return f"has subscriptions that {name} does not have: {summarize(own)}"
     return ""
 
 

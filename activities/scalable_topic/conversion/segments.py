@@ -24,7 +24,7 @@ from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, creation_locks
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, clear_empty, read_scalable
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.scalable_topic.claims import Stage
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo
@@ -134,7 +134,9 @@ def unexpected_segment_topics(layout: SegmentLayout, partitions: Sequence[TopicN
         for segment in SegmentLayout.migrated(names, 0).active
         if segment.descriptor not in descriptors
     ]
-    return [f"partitions were added during the flip; the segments {some(unused)} that were created before are not used"]
+    return [
+        f"partitions were added during the flip; the segments {summarize(unused)} that were created before are not used"
+    ]
 
 
 def probe_segment(admin: PulsarAdmin, name: TopicName, segment: SegmentInfo) -> None:
@@ -230,8 +232,8 @@ class Withdrawal:
     def describe_silent(self, name: TopicName, silent: Collection[str]) -> str:
         """Return the message about brokers that do not answer, and may have the request."""
         return (
-            f"{some(sorted(silent))} may still have a request to make {name} scalable, and does not answer. The node "
-            f"{bar_path(name)} in the metadata store keeps brokers from carrying it out, and from creating "
+            f"{summarize(sorted(silent))} may still have a request to make {name} scalable, and does not answer. The "
+            f"node {bar_path(name)} in the metadata store keeps brokers from carrying it out, and from creating "
             f"topic://{name.local_path}; the next start of a migration or operation removes it once they answer. If "
             "such a broker is gone permanently, delete the node"
         )
@@ -245,8 +247,8 @@ class Withdrawal:
         while locks := creation_locks(self.store, name):
             if time.monotonic() > end:
                 raise StoreContention(
-                    f"a broker has been making {name} scalable for {limit:g} s: it holds {some(locks)} in the metadata "
-                    "store. Restart brokers until the node is gone, or delete it if no broker has it as its own, and "
-                    "start a migration or operation again"
+                    f"a broker has been making {name} scalable for {limit:g} s: it holds {summarize(locks)} in the "
+                    "metadata store. Restart brokers until the node is gone, or delete it if no broker owns it, and start a "
+                    "migration or operation again"
                 )
             self.pause(_POLL_INTERVAL)

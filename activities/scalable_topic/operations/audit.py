@@ -10,7 +10,7 @@ from activities.scalable_topic.subscriptions import KnownSubscription, lacking
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.scalable_topic.operation_state import TopicOutcome, Verdict
 from models.segments.layout import SegmentLayout
 from models.segments.layout_check import layout_faults
@@ -56,7 +56,7 @@ def fix(editor: TopicEditor) -> TopicOutcome:
 
 def _curable(view: TopicView, layout: SegmentLayout, subscriptions: list[KnownSubscription]) -> Iterator[str]:
     if lost := [subscription.name for subscription in subscriptions if not subscription.recorded]:
-        yield f"{some(lost)} have no record: what they have not consumed is lost at the next split, merge or sweep"
+        yield f"{summarize(lost)} have no record: what they have not consumed is lost at the next split, merge or sweep"
     for descriptor, lack in lacking(
         view.store,
         view.name,

@@ -12,7 +12,7 @@ from activities.lifecycle.context import ActivityContext
 from activities.scalable_topic.operations.copy_out.source import descendants_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
-from models.lifecycle.failures import NAMED, some
+from models.lifecycle.failures import NAMED, summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.scalable_topic.copies import SegmentFigures
 from spark.engine import SparkEngine
@@ -73,8 +73,8 @@ def prove(engine: SparkEngine, job: CopyOut, store: CasStore, context: ActivityC
     parts = {number: reading.record(number) for number in numbers}
     if differences := [*reading.differences, *_differences(job, segments, parts)]:
         raise StoreConflict(
-            f"{job.target} is not what was copied: {some(differences)}. Another client has sent there, or its messages "
-            "were deleted (message TTL, for example); delete it, and copy again"
+            f"{job.target} is not what was copied: {summarize(differences)}. Another client has sent there, or its "
+            "messages were deleted (message TTL, for example); delete it, and copy again"
         )
     return _proof(segments)
 

@@ -9,7 +9,7 @@ from activities.lifecycle.context import ActivityContext
 from activities.scalable_topic.operations.copy_out.source import CopySource, parents_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.segments.layout import SegmentLayout
 from spark.engine import SparkEngine
@@ -107,7 +107,7 @@ class CopyRounds:
         lost = [number for number in sorted(gone) if not self._complete(number)]
         if lost:
             raise StoreConflict(
-                f"brokers have pruned segments {some(lost)} before they were copied completely, and deleted their "
+                f"brokers have pruned segments {summarize(lost)} before they were copied completely, and deleted their "
                 "messages; delete the target, hold the namespace's retention, and copy again"
             )
         parents = {**parents_of(layout), **record.parents}

@@ -15,7 +15,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE
 from clients.pulsar.wire.position import EntryPosition
 from models.broker_settings import subscription_expiration
-from models.lifecycle.failures import some
+from models.lifecycle.failures import summarize
 from models.scalable_topic.copies import KEEPER
 from spark.scalable_topic.copy_record import CopyRecord, read_stored, record_path, write_stored
 
@@ -74,7 +74,7 @@ class CopyTarget:
         ]
         if full:
             what = "does not hold its copy any more, and" if previous else "is not a copy of this topic, and"
-            raise StoreConflict(f"{self.name} {what} holds messages ({some(full)}); {_ELSEWHERE}")
+            raise StoreConflict(f"{self.name} {what} holds messages ({summarize(full)}); {_ELSEWHERE}")
         self._require_alone()
         return None
 
@@ -139,8 +139,8 @@ class CopyTarget:
         bare = [partition for partition, _ in there if not self._other_subscriptions(partition)]
         if bare:
             raise StoreConflict(
-                f"{some(bare)} have no subscription but {KEEPER}, and would lose all messages with it; create those of "
-                "their consumers first, at the earliest message"
+                f"{summarize(bare)} have no subscription but {KEEPER}, and would lose all messages with it; create "
+                "those of their consumers first, at the earliest message"
             )
         for partition, _ in there:
             with suppress(AdminNotFound):
