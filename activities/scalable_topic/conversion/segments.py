@@ -248,7 +248,7 @@ class Withdrawal:
             if time.monotonic() > end:
                 raise StoreContention(
                     f"a broker has been making {name} scalable for {limit:g} s: it holds {summarize(locks)} in the "
-                    "metadata store. Restart brokers until the node is gone, or delete it if no broker owns it, and start a "
-                    "migration or operation again"
+                    "metadata store. Restart brokers until the node is gone, or delete it if no broker owns it, and "
+                    "start a migration or operation again"
                 )
             self.pause(_POLL_INTERVAL)
