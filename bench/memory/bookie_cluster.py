@@ -49,7 +49,8 @@ class _Switch:
     def build(self) -> Mapping[str, float]:
         """Run BUILD."""
         done = self._run(building.build, Direction.FORWARD)
-        return {"copied": done.copied, "known": done.known, "compared": done.compared, "failed": done.failed.count}
+        figures = {"copied": done.copied, "already verified": done.already_verified, "compared": done.compared}
+        return {**figures, "failed": done.failed.count}
 
     def census(self) -> Mapping[str, float]:
         """Run the census of the rollback window."""
@@ -78,7 +79,7 @@ class _Switch:
         order = CleanupOrder(src_cluster=self._input.source.name)
         while remaining:
             step = self._run(cleanup.delete_ledgers, order)
-            deleted, remaining = deleted + step.deleted, step.left
+            deleted, remaining = deleted + step.deleted, step.remaining
             assert step.deleted, "a step deletes something"
         return {"deleted": deleted}
 
