@@ -29,7 +29,15 @@ from tests.workflows.lifecycle.harness import Harness, Run
 DONE = [*RESTART, "flip_statuses", "release"]
 MUCH = BUILT.model_copy(update={"left_bytes": 900_000_000, "little": False})
 ROUND = BUILT.model_copy(
-    update={"copied": 3, "equal": 0, "known": 1196, "entry_bytes": 1_000, "left_bytes": 70, "rounds": 2, "removed": 1}
+    update={
+        "copied": 3,
+        "equal": 0,
+        "already_verified": 1196,
+        "entry_bytes": 1_000,
+        "left_bytes": 70,
+        "rounds": 2,
+        "removed": 1,
+    }
 )
 
 # Rounds begin to grow longer after some minutes.

@@ -27,7 +27,7 @@ from tests.workflows.bookie_cluster.steering import window_open
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 
-FREE = TARGETS.model_copy(update={"kept": 0, "reasons": ()})
+FREE = TARGETS.model_copy(update={"retained": 0, "reasons": ()})
 FREE_CENSUS = CENSUS.model_copy(update={"targets": FREE})
 DENIED = ApplicationError("no right to look", type=FailureKind.DENIED, non_retryable=True)
 ORDER = CleanupOrder(src_cluster="old")

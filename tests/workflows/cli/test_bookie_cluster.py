@@ -39,7 +39,7 @@ async def doubled_worker(client: Client, cluster: str, script: Script) -> AsyncG
 async def test_commands_of_a_switch(shell: Shell) -> None:
     """A switch is started, paced, inspected, confirmed and cleaned up from the command line."""
     hang = Hang()
-    free = CENSUS.model_copy(update={"targets": TARGETS.model_copy(update={"kept": 0, "reasons": ()})})
+    free = CENSUS.model_copy(update={"targets": TARGETS.model_copy(update={"retained": 0, "reasons": ()})})
     script = AttributionScript(build=[hang, BUILT], census=free)
     name = "bookie-cluster/words"
     async with doubled_worker(shell.client, "words", script):
