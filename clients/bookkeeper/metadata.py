@@ -27,6 +27,8 @@ from clients.varint import encode_varint
 #: Key of the custom metadata by which Pulsar names the use of a ledger.
 COMPONENT = "component"
 
+_LARGEST_ENSEMBLE = 128
+"""More bookies than any ledger uses; a forged quorum of two billion would take all memory."""
 _HEADER = b"BookieMetadataFormatVersion\t"
 _KNOWN = tuple(field.name for field in LedgerMetadataFormat.DESCRIPTOR.fields)
 
@@ -189,10 +191,16 @@ def _metadata(form: LedgerMetadataFormat) -> LedgerMetadata:
         raise StoreProtocolError("the ledger's metadata has no segment for the first entries; check who wrote it")
     if not form.segment or any(len(segment.ensembleMember) != form.ensembleSize for segment in form.segment):
         raise StoreProtocolError("the ledger's metadata has no segment, or one without its number of bookies")
+    ack_quorum = form.ackQuorumSize if form.HasField("ackQuorumSize") else form.quorumSize
+    if not 0 <= ack_quorum <= form.quorumSize <= form.ensembleSize <= _LARGEST_ENSEMBLE or not form.quorumSize:
+        raise StoreProtocolError(
+            f"the ledger's metadata has ensemble {form.ensembleSize}, write quorum {form.quorumSize} and ack quorum "
+            f"{ack_quorum}; expected ack <= write <= ensemble <= {_LARGEST_ENSEMBLE}; check which client wrote it"
+        )
     return LedgerMetadata(
         ensemble_size=form.ensembleSize,
         write_quorum=form.quorumSize,
-        ack_quorum=form.ackQuorumSize if form.HasField("ackQuorumSize") else form.quorumSize,
+        ack_quorum=ack_quorum,
         state=LedgerState(form.state),
         length=form.length,
         last_entry=form.lastEntryId if form.HasField("lastEntryId") else -1,

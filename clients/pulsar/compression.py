@@ -6,11 +6,16 @@ LZ4 and Snappy are raw blocks, ZLIB is a stream that was flushed and not always 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 
 import cramjam
 
 from clients.errors import StoreProtocolError
+
+LARGEST = 256 << 20
+"""Bytes of the largest value that is decompressed: a producer, or a writer of the store, chooses the claimed size."""
 
 
 class Compression(IntEnum):
@@ -32,8 +37,12 @@ def decompressed(compression: Compression, body: bytes, size: int) -> bytes:
         size: of what it holds, as it says itself.
 
     Raises:
-        StoreProtocolError: it is damaged.
+        StoreProtocolError: it is damaged, or larger than `LARGEST`.
     """
+    if not 0 <= size <= LARGEST:
+        raise StoreProtocolError(
+            f"a value compressed with {compression.name} claims to hold {size:,} bytes; at most {LARGEST:,} are read"
+        )
     try:
         data = _decompressed(compression, body, size)
     except (cramjam.DecompressionError, zlib.error) as cause:
@@ -66,12 +75,18 @@ def _decompressed(compression: Compression, body: bytes, size: int) -> bytes:
         case Compression.NONE:
             return body
         case Compression.LZ4:
-            return bytes(cramjam.lz4.decompress_block(body, output_len=size))
+            return _into(partial(cramjam.lz4.decompress_block_into, output_len=size), body, size)
         case Compression.ZLIB:
             # `zlib.decompress` wants an end, which Pulsar's stream lacks. One byte more than claimed shows a wrong
             # size.
             return zlib.decompressobj().decompress(body, size + 1)
         case Compression.ZSTD:
-            return bytes(cramjam.zstd.decompress(body))
+            return _into(cramjam.zstd.decompress_into, body, size)
         case Compression.SNAPPY:
-            return bytes(cramjam.snappy.decompress_raw(body))
+            return _into(cramjam.snappy.decompress_raw_into, body, size)
+
+
+def _into(decompress: Callable[[bytes, bytearray], int], body: bytes, size: int) -> bytes:
+    """Return the content of a value from a buffer of its claimed size, which 2 kB that hold 64 MB cannot exceed."""
+    buffer = bytearray(size)
+    return bytes(memoryview(buffer)[: decompress(body, buffer)])

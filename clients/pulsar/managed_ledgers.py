@@ -32,8 +32,6 @@ _TERMINATED, _PROPERTY = 2, 3
 
 _HEADER = struct.Struct(">hi")
 _MAGIC = 0x4778
-#: Larger values than this are not metadata: ZooKeeper takes 1 MB, and even packed well that is not so much.
-_LARGEST = 1 << 28
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -57,8 +55,6 @@ def unpack(value: bytes) -> tuple[Compression, bytes]:
             f"a value is compressed with type {info.compressionType}, which is unknown; set Pulsar's compression of "
             "metadata to one that this version knows"
         ) from cause
-    if not 0 <= info.uncompressedSize <= _LARGEST:
-        raise StoreProtocolError(f"a compressed value claims to hold {info.uncompressedSize} bytes")
     return compression, decompressed(compression, value[packed:], info.uncompressedSize)
 
 

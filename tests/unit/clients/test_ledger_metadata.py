@@ -133,8 +133,8 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
     firsts = [0, *sorted(draw(st.sets(st.integers(1, 1 << 40), max_size=3)))]
     return LedgerMetadata(
         ensemble_size=size,
-        write_quorum=draw(st.integers(1, size)),
-        ack_quorum=draw(st.integers(1, size)),
+        write_quorum=(write_quorum := draw(st.integers(1, size))),
+        ack_quorum=draw(st.integers(1, write_quorum)),
         state=draw(st.sampled_from(LedgerState)),
         length=draw(st.integers(0, 1 << 62)),
         last_entry=draw(st.integers(-1, 1 << 62)),
@@ -232,6 +232,14 @@ def test_ledger_without_digest_is_refused() -> None:
 def test_round_trip(metadata: LedgerMetadata) -> None:
     """A ledger's metadata survive decoding and encoding, including unknown fields."""
     assert decode_metadata(encode_metadata(metadata)) == metadata
+
+
+@pytest.mark.parametrize(("write", "ack"), [(2_000_000_000, 1), (4, 2), (2, 3), (0, 0), (-1, -1)])
+def test_impossible_quorums_are_refused(write: int, ack: int) -> None:
+    """Quorums that do not fit the ensemble are refused before memory is allocated for them."""
+    metadata = replace(decode_metadata(JAVA_CLOSED), write_quorum=write, ack_quorum=ack)
+    with pytest.raises(StoreProtocolError, match="expected ack <= write <= ensemble <= 128"):
+        decode_metadata(encode_metadata(metadata))
 
 
 def test_a_ledger_without_its_first_entries_is_refused() -> None:
