@@ -6,7 +6,6 @@ counts from the same moment, and checks the ports of brokers that it has never s
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from activities.lifecycle.step import step
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.registrations import BROKERS, Service, brokers, held_by_sessions, persistent_registration
+from clients.json_text import read_json
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import Record, StoreReader
@@ -380,7 +380,7 @@ def read_absences(task: BookieClusterTask, registry: BookieRegistry) -> dict[Dir
 def _addresses(data: bytes) -> tuple[str, ...]:
     """Return `host:port` of every listener in a broker's registration."""
     try:
-        document = json.loads(data)
+        document = read_json(data)
     except ValueError:
         return ()
     texts: list[str] = []

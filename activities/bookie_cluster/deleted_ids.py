@@ -7,7 +7,6 @@ collected and refused again, unless the metadata has a ledger of that id.
 
 from __future__ import annotations
 
-import json
 import time
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
@@ -15,6 +14,7 @@ from itertools import accumulate, pairwise
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.progress import pack, read_lists
+from clients.json_text import read_json
 from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from models.bookie_cluster.input import BookieCluster
@@ -36,7 +36,7 @@ def note_deleted(
     top = _node(task, cluster)
     last = max((int(child) for child in registry.store.children(top)), default=0)
     stored = registry.store.get(f"{top}/{last:010d}")
-    ranges: list[list[int]] = json.loads(stored.value) if stored and stored.value else []
+    ranges: list[list[int]] = read_json(stored.value) if stored and stored.value else []
     now = int(time.time())
     for first, end in id_ranges(ids):
         # Chunks of one cleanup are adjacent, so that a whole cluster takes a few numbers only.

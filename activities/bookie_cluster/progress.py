@@ -17,6 +17,7 @@ from typing import Any
 
 from activities.bookie_cluster.context import BookieClusterTask
 from clients.bookkeeper.copy_result import Begun
+from clients.json_text import read_json
 from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import Record, StoreReader
 from models.bookie_cluster.input import LedgerScope
@@ -144,7 +145,7 @@ class SwitchProgress:
         node = self._store.get(f"{self._top}/{_DELETED}")
         if node is None:
             return 0
-        counts: dict[str, Any] = json.loads(node.value)
+        counts: dict[str, Any] = read_json(node.value)
         # mutant: bookie-cluster/deletions-are-counted-from-zero
         return int(counts["ledgers"]) if counts["step"] == self._step else 0
 
@@ -205,7 +206,7 @@ def read_failed(store: StoreReader, progress: str) -> dict[int, str]:
 def read_cutover_ledger_id(store: StoreReader, progress: str) -> int | None:
     """Return the highest id of the source when brokers were directed away; None before that."""
     (stored,) = store.read([f"{progress}/{_CUTOVER}".encode()])
-    return int(json.loads(stored.value)["highest"]) if isinstance(stored, Record) else None
+    return int(read_json(stored.value)["highest"]) if isinstance(stored, Record) else None
 
 
 def pack(items: Iterable[Sequence[Any]]) -> Iterator[bytes]:
@@ -235,7 +236,7 @@ def read_lists(store: StoreReader, path: str) -> Iterator[list[Any]]:
 
 
 def _decode(value: bytes) -> list[list[Any]]:
-    return json.loads(value) if value else []
+    return read_json(value) if value else []
 
 
 def _node(top: str, number: int) -> str:

@@ -8,13 +8,13 @@ after the flag was set.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import cast
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.coverage import require_unblocked
+from clients.json_text import read_json
 from clients.store import Record, StoreReader
 from clients.stores import Access, open_reader
 from models.lifecycle.failures import summarize
@@ -127,7 +127,7 @@ def _may_have_properties(value: bytes) -> bool:
     if not value:
         return False
     try:
-        record = json.loads(value)
+        record = read_json(value)
     except ValueError:
         # It may have a newer format.
         return True  # mutant: metadata-store/unknown-topics-have-no-properties

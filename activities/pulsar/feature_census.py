@@ -7,7 +7,6 @@ Uses are counted, and at most ten objects of each feature are kept.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
@@ -16,6 +15,7 @@ from activities.lifecycle.precheck import Findings
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
 from activities.pulsar.releases import SeenBroker
 from activities.pulsar.topic_inventory import TopicInventory
+from clients.json_text import read_json
 from clients.pulsar.admin.topics import TopicStats
 from clients.store import Record, StoreReader, Unreadable
 from models.broker_settings import configuration_store_apart, is_same_store, metadata_store_of
@@ -318,7 +318,7 @@ class FeatureCensus:
             self._unread(namespace, record.reason)
             return
         try:
-            fields = json.loads(record.value)
+            fields = read_json(record.value)
             self._add_fields(kind, fields, namespace)
         except (ValueError, AttributeError) as error:
             self._unread(namespace, f"not a JSON object ({error})")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -23,6 +23,7 @@ from activities.lifecycle.parallel import ItemMapper
 from activities.topic_controller.lease import LeaderLease
 from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Node, Part, Set, remove_tree, retry
 from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
+from clients.json_text import read_object
 from clients.pulsar.names import TopicName
 from models.base import faults
 from models.segments.segment import SubscriptionKind
@@ -284,7 +285,7 @@ class Records:
 
 
 def _subscription_note(node: Node | None) -> dict[str, Any]:
-    return cast("dict[str, Any]", json.loads(node.value)) if node is not None and node.value else {}
+    return read_object(node.value, "the record of a subscription") if node is not None and node.value else {}
 
 
 def _session_change(consumers: str, name: str, value: bytes | None, existing: Container[str]) -> Part | None:

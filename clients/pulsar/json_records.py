@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from clients.cas.store import CasReader, CasStore, Node, retry
 from clients.errors import StoreNotFound, StoreProtocolError
+from clients.json_text import read_json
 
 Record = dict[str, Any]
 
@@ -63,7 +64,7 @@ def parsed(node: Node, path: str) -> Record:
         StoreProtocolError: it has another form.
     """
     try:
-        record = json.loads(node.value)
+        record = read_json(node.value)
     except ValueError:
         record = None
     if not isinstance(record, dict):

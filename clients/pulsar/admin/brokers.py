@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
+from clients.json_text import read_json, read_object
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.answers import NAMES, OBJECT, STRINGS, Answer
 from clients.pulsar.admin.errors import AdminProtocolError
@@ -125,15 +125,13 @@ class Brokers(BrokersReader):
 def broker_addresses(data: bytes | str) -> set[str]:
     """Return all addresses of a broker's binary protocol in its registration, those of its listeners among them."""
     names: set[str] = set()
-
-    def collect(value: Any) -> None:
+    values: list[Any] = [read_object(data, "the registration of a broker")]
+    while values:
+        value = values.pop()
         if isinstance(value, str) and value.startswith(("pulsar://", "pulsar+ssl://")):
             names.add(value.rstrip("/"))
         elif isinstance(value, dict):
-            for child in cast("dict[str, Any]", value).values():
-                collect(child)
-
-    collect(json.loads(data))
+            values += cast("dict[str, Any]", value).values()
     return names
 
 
@@ -154,7 +152,7 @@ def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
         AdminProtocolError: it has none.
     """
     try:
-        settings = json.loads(data)
+        settings = read_json(data)
     except ValueError:
         settings = None
     fields = cast("dict[str, Any]", settings) if isinstance(settings, dict) else {}
@@ -176,7 +174,7 @@ def registered_service_url(data: bytes | str, access: AdminAccess) -> str:
     Raises:
         AdminProtocolError: it has none.
     """
-    fields = cast("dict[str, Any]", json.loads(data))
+    fields = read_object(data, "the registration of a broker")
     secure, plain = fields.get("pulsarServiceUrlTls"), fields.get("pulsarServiceUrl")
     if url := (secure if access.guarded else plain) or secure or plain:
         return str(url)

@@ -14,7 +14,6 @@ AdminError                      a StoreError with the request and, where one cam
 
 from __future__ import annotations
 
-import json
 import re
 import ssl
 from typing import Any, Self, TypeVar, cast
@@ -30,6 +29,7 @@ from clients.errors import (
     StoreUnreachable,
     StoreUnsupported,
 )
+from clients.json_text import read_json
 
 ErrorT = TypeVar("ErrorT", bound="AdminError")
 
@@ -161,7 +161,7 @@ def reason_of(answer: httpx.Response) -> str:
     """Return why the server refused: Pulsar's `reason`, OAuth2's `error_description` or `error`, or the first line."""
     text = answer.text.strip()
     try:
-        body: Any = json.loads(text)
+        body: Any = read_json(text)
     except ValueError:
         body = None
     if isinstance(body, dict):

@@ -10,13 +10,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from urllib.parse import unquote_plus
 
 from pydantic import ValidationError
 
 from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Set, retry
 from clients.errors import StoreConflict, StoreUnsupported
+from clients.json_text import read_json, read_object
 from clients.pulsar.admin.topics import is_brokers_cursor
 from clients.pulsar.names import StoredTopic, TopicName
 from models.segments.layout import SegmentLayout
@@ -132,7 +133,7 @@ def remove_record(
 def controller_of(store: CasReader, topic: TopicName) -> str | None:
     """Return the broker that is the topic's controller, `host:port` of its admin interface; None where no broker is."""
     node = store.get(controller_path(topic))
-    return None if node is None else str(json.loads(node.value))
+    return None if node is None else str(read_json(node.value))
 
 
 def controller_path(topic: TopicName) -> str:
@@ -242,5 +243,4 @@ def _kind(store: CasReader, path: str) -> SubscriptionKind | None:
     node = store.get(path)
     if node is None or not node.value:
         return None
-    record = cast("dict[str, str]", json.loads(node.value))
-    return SubscriptionKind(record["type"])
+    return SubscriptionKind(read_object(node.value, path)["type"])
