@@ -16,7 +16,7 @@ from models.lifecycle.input import Continued, MigrationInput
 from models.lifecycle.policy import PhasePolicy
 from models.lifecycle.report import PrecheckResult, Report
 from models.lifecycle.state import StateT
-from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status
+from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status, shown_reason
 from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.decisions import Decisions
@@ -235,7 +235,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     def take(self, verb: Verb, reason: str) -> VerbResponse:
         """Apply a verb if it is legal, and note the response."""
         response = self.verbs.take(verb, workflow.now())
-        because = f" ({reason})" if reason else ""
+        because = shown_reason(reason)
         self.board.note(f"{verb}{because}: {response.why}" if response.accepted else f"{_refusal(response)}{because}")
         return response
 

@@ -11,7 +11,16 @@ from temporalio import workflow
 
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.state import MigrationState
-from models.lifecycle.status import ENDERS, CutoverPlan, Outcome, ProgressReport, Status, Waiting, WaitKind
+from models.lifecycle.status import (
+    ENDERS,
+    CutoverPlan,
+    Outcome,
+    ProgressReport,
+    Status,
+    Waiting,
+    WaitKind,
+    dated_note,
+)
 
 _NOTES = 500
 """Number of the last notes that are kept; earlier ones are in the history."""
@@ -93,7 +102,7 @@ class StatusBoard:
     def note(self, text: str) -> None:
         """Record an event for status and report."""
         notes = self._state.notes
-        notes.append(f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}")
+        notes.append(dated_note(workflow.now(), text))
         del notes[:-_NOTES]
         self.publish()
 

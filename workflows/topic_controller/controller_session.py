@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import dated_note
 from models.topic_controller.input import ControllerInput
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.state import ControllerState
@@ -170,7 +171,7 @@ class ControllerSession:
 
     def note(self, text: str) -> None:
         """Add an event to the notes for operators."""
-        self.state.notes = [*self.state.notes, f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}"][-_NOTES:]
+        self.state.notes = [*self.state.notes, dated_note(workflow.now(), text)][-_NOTES:]
         self.show_status()
 
     def show_status(self) -> None:

@@ -75,6 +75,18 @@ async def test_rollback_given_twice(stage: Harness) -> None:
     assert any("Z rollback refused: " in note and note.endswith("(second)") for note in report.notes)
 
 
+async def test_long_reason_is_cut(stage: Harness) -> None:
+    """A reason of 1 MB is noted in part, with what happens, so that the state stays small."""
+    hang = Hang()
+    run = await stage.start(Script(prepare=hang))
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK, "x" * 1_000_000)
+    report = await run.report()
+    (note,) = [note for note in report.notes if "Z rollback (xxx" in note]
+    assert "xxx… (1,000,000 characters)): " in note
+    assert len(note) < 1_000
+
+
 async def test_a_rollback_that_failed_is_retried_at_once(stage: Harness) -> None:
     """Between two attempts of the rollback status names `proceed`, which starts the next one without waiting."""
     hang = Hang()
