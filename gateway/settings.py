@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from models.addresses import AdminUrl
+from models.addresses import AdminUrl, GatewayUrl
 from models.lifecycle.input import ClusterName
 from models.lifecycle.names import TASK_QUEUE
 from models.store_url import StoreAddress
@@ -51,7 +51,7 @@ class GatewaySettings(BaseSettings):
     task_queue: str = Field(default=TASK_QUEUE, validation_alias="PULSAR_MIGRATE_TASK_QUEUE")
     host: str = "127.0.0.1"
     port: int = Field(default=8090, ge=0, le=65535)
-    public_url: AdminUrl | None = None
+    public_url: GatewayUrl | None = None
     tls_certificate: str = ""
     tls_key: str = ""
     tokens_file: str = ""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from models.addresses import AdminUrl
+from models.addresses import GatewayUrl
 from models.base import Frozen
 from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import Bool
@@ -126,7 +126,7 @@ class ControllerInput(ClusterAccess, CoveredInput):
     topic: ControlledTopic
     segments: int = Field(default=1, ge=1, le=MAX_SEGMENTS)
     properties: Annotated[dict[str, str], AfterValidator(_check_size)] = Field(default_factory=dict[str, str])
-    controller_urls: tuple[AdminUrl, ...] = ()
+    controller_urls: tuple[GatewayUrl, ...] = ()
     pruning: Pruning | None = Pruning()
     auto_scale: AutoScale | None = None
 
@@ -212,4 +212,4 @@ class Deletion(Frozen):
 class ControllerUrls(Frozen):
     """New addresses of the controller's REST interface, for consumers; empty for none."""
 
-    urls: tuple[AdminUrl, ...]
+    urls: tuple[GatewayUrl, ...]
