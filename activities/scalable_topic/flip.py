@@ -38,23 +38,23 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
     """
     with task.cluster.store() as store:
         guard = task.topic_guard(store, task.name)
-        record = guard.take()
+        claim = guard.take()
         _free_name(task, store, guard)
         regular = read_scalable(store, task.name).layout is None
-        if regular and record.stage is Stage.FLIPPED:
-            # A topic that is regular after its flip is another one of the same name. The notes about the first one do
-            # not apply to it: its subscriptions would count as deleted by their owner.
-            record = guard.note(**record.of_another)
+        if regular and claim.stage is Stage.FLIPPED:
+            # The claim says FLIPPED, but the topic is regular: it was deleted and created again. Without a reset its
+            # subscriptions would count as deleted by their owner.
+            claim = guard.note(**claim.of_another)
         require_held(task.namespace_guard(store, task.name.namespace_path))
-        topic = with_types(task.read_topic(task.name, described=regular), {**record.types, **ordered})
-        if (types := {**topic.known_types, **ordered_types(topic)}) != record.types:
+        topic = with_types(task.read_topic(task.name, described=regular), {**claim.types, **ordered})
+        if (types := {**topic.known_types, **ordered_types(topic)}) != claim.types:
             # A run that continues may find that brokers have forgotten them.
-            record = guard.note(types=types)
-        conversion = conversion_of(task, store, guard, task.name, record, stage=record.stage)
-        if regular and (waiting := waits_for(topic, force=task.input.force)) and conversion.withdrawn():
+            claim = guard.note(types=types)
+        conversion = conversion_of(task, store, guard, task.name, claim, stage=claim.stage)
+        if regular and (waiting := waits_for(topic, force=task.input.force)) and conversion.try_withdraw():
             return FlipAnswer(refused=waiting)
         # mutant: scalable-topic/after-a-lost-attempt-nothing-is-checked-again
-        if regular and (unready := _unready(task, store, topic)) and conversion.withdrawn():
+        if regular and (unready := _unready(task, store, topic)) and conversion.try_withdraw():
             raise StoreConflict(unready)
         try:
             return FlipAnswer(flipped=conversion.run(topic, force=task.input.force))

@@ -106,14 +106,16 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _wait_for_clients(self) -> None:
         until = self._clients_until
-        call = Call(f"Wait until clients of {self.input.topic} can follow")
-        gone = await self.activities.run(clients.await_clients, call, until, self._facts.ordered)
+        call = Call(f"Wait until nothing blocks the flip of {self.input.topic}")
+        remaining = await self.activities.run(clients.await_clients, call, until, self._facts.ordered)
         # Brokers forget these types when they reload the topic.
-        self.state.facts.precheck = self._facts.model_copy(update={"ordered": {**self._facts.ordered, **gone.ordered}})
-        if gone.waiting:
+        self.state.facts.precheck = self._facts.model_copy(
+            update={"ordered": {**self._facts.ordered, **remaining.ordered}}
+        )
+        if remaining.waiting:
             raise _not_ready(
-                f"{self.input.topic} still has {gone.waiting}, after {self.input.client_timeout}. Nothing was changed. "
-                "Set a longer client_timeout, or stop or upgrade these clients"
+                f"{self.input.topic} still has {remaining.waiting}, after {self.input.client_timeout}. "
+                "Nothing was changed. Set a longer client_timeout, or stop or upgrade these clients"
             )
 
     async def _guard(self) -> None:
@@ -219,7 +221,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         return await self.activities.run(cleanup.clean_up, Call(f"Delete the regular topic {self.input.topic}"))
 
     async def _forget(self, limit: timedelta | None) -> CleanedUp:
-        call = Call(f"Delete the record of {self.input.topic}", total=limit)
+        call = Call(f"Delete our claim on {self.input.topic}", total=limit)
         return await self.activities.run(cleanup.forget, call)
 
     def _note_unrestored(self, released: Released) -> None:

@@ -152,7 +152,7 @@ class TopicConversion:
             ),
         )
 
-    def withdrawn(self) -> bool:
+    def try_withdraw(self) -> bool:
         """Withdraw what an earlier attempt may have begun; return whether the topic stays regular."""
         if self.stage is Stage.CLAIMED:
             return True

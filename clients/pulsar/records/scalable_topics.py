@@ -1,7 +1,7 @@
 """Records of scalable topics in the brokers' metadata store, read where they write it (PIP-468, "Metadata").
 
-The admin interface answers for good records alone, and a controller knows what it read when it began; who repairs has
-to see the current state.
+The admin interface fails for bad records, and a broker works with what it read at its start. A repair needs the current
+record, so it is read from the store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
 
 Fence = Callable[[], Check]
-"""Raises where another attempt is in charge; the part of a transaction by which a late one is refused."""
+"""Raises if another attempt has taken over; returns a check by which the store refuses a late write."""
 
 
 class RecordState(StrEnum):
@@ -81,7 +81,7 @@ def unreadable(topic: TopicName, state: RecordState) -> str:
 
 
 def clear_empty(store: CasStore, topic: TopicName, fence: Fence) -> None:
-    """Remove the record of a topic that has no value, with all beneath it, which keeps brokers from writing a good one.
+    """Remove the empty record of a topic, with all nodes beneath it: it stops brokers from writing a good one.
 
     Args:
         store: the brokers' metadata store.
@@ -142,7 +142,7 @@ def controller_path(topic: TopicName) -> str:
 
 
 def set_while_none_leads(store: CasStore, topic: TopicName, layout: SegmentLayout, version: int) -> None:
-    """Write the record in a moment in which no broker leads the topic, as far as the store can tell.
+    """Write the record unless a broker leads the topic; on Oxia, without transactions, only the version is checked.
 
     Args:
         store: the brokers' metadata store.
@@ -182,10 +182,10 @@ def keep_subscription(
 ) -> None:
     """Ensure that a registered subscription has its record, also where a consumer of it came first.
 
-    Such a consumer has a node made that is without a value. A broker that is asked for the record then says that all is
-    done, and writes nothing; and ZooKeeper removes the node with its last consumer, so that brokers forget the
-    subscription with all that it has not consumed (5.0.1). A node of that sort stays one whatever it holds. So
-    it gives way to another, and with it go the notes of its consumers, which their broker knows by heart.
+    If a consumer connects first, the broker creates the node without a value. A later request to register the
+    subscription writes nothing, and ZooKeeper deletes the node with its last consumer, even after a value is written:
+    brokers forget the subscription and all that it has not consumed (5.0.1). So the node and its children are deleted,
+    and it is created again. The broker remembers the consumers itself.
 
     Args:
         store: the brokers' metadata store.
