@@ -44,8 +44,9 @@ class _Token(NamedTuple):
 class Tokens:
     """The tokens of a file, which is read again when it changes.
 
-    One line for each token: its role, and the SHA-256 of it in hexadecimal digits; `#` begins a comment. A file that
-    is wrong when it changes is reported, and the previous tokens stay valid.
+    One line for each token: its role, and the SHA-256 of it in hexadecimal digits; `#` begins a comment. If a changed
+    file has an invalid line, that is reported and the previous tokens stay valid. A file that is deleted, unreadable or
+    empty revokes all tokens.
 
     Args:
         file: the file of tokens.
@@ -58,14 +59,18 @@ class Tokens:
         self._file = file
         self._stamp: tuple[int, ...] = ()
         self._tokens: tuple[_Token, ...] = ()
+        self._reported = ""
         self._read()
 
     def role_of(self, token: str) -> Role | None:
         """Return the role of a token; None for one that is not in the file."""
         try:
             self._read()
+            self._reported = ""
         except TokensError as error:
-            _log.error("%s; the previous tokens stay valid", error)
+            if str(error) != self._reported:
+                self._reported = str(error)
+                _log.error("%s; %s", error, "the previous tokens stay valid" if self._tokens else "no token is valid")
         given = sha256(token.encode()).digest()
         # Compares all, so that the duration does not show which one matches.
         roles = [entry.role for entry in self._tokens if hmac.compare_digest(entry.hash, given)]
@@ -78,10 +83,15 @@ class Tokens:
                 return
             lines = self._file.read_text().splitlines()
         except (OSError, UnicodeDecodeError) as error:
+            self._stamp, self._tokens = (), ()
             raise TokensError(f"{self._file} cannot be read: {error}") from error
         # Also for an invalid file, so that it is reported once.
         self._stamp = stamp
-        self._tokens = tuple(_parse(self._file, lines))
+        tokens = tuple(_parse(self._file, lines))
+        if not tokens:
+            self._tokens = ()
+            raise TokensError(f"{self._file} has no token, so every request is refused; add one line for each token")
+        self._tokens = tokens
 
 
 def _parse(file: Path, lines: Iterable[str]) -> list[_Token]:
@@ -96,6 +106,4 @@ def _parse(file: Path, lines: Iterable[str]) -> list[_Token]:
                 f"{file}, line {number}: invalid; expected {' or '.join(Role)} and the token's SHA-256 in 64 digits"
             )
         tokens.append(_Token(Role(match["role"]), bytes.fromhex(match["hash"])))
-    if not tokens:
-        raise TokensError(f"{file} has no token, so every request would be refused; add one line for each token")
     return tokens

@@ -41,20 +41,34 @@ def test_roles(file: Path) -> None:
 
 
 def test_a_file_that_changes(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A changed file counts from the next request; a wrong or missing file is reported, and changes nothing."""
+    """A changed file counts from the next request; an invalid one is reported, and changes nothing."""
     tokens = Tokens(file)
     write(file, line("client", "root"), line("admin", "new"))
     assert (tokens.role_of("root"), tokens.role_of("billing"), tokens.role_of("new")) == (Role.CLIENT, None, Role.ADMIN)
     write(file, "admin secret-in-the-wrong-place")
     with caplog.at_level(logging.ERROR):
         assert tokens.role_of("new") is Role.ADMIN
-        file.unlink()
-        assert tokens.role_of("new") is Role.ADMIN
     assert "line 1: invalid" in caplog.text
-    assert "cannot be read" in caplog.text
+    assert "the previous tokens stay valid" in caplog.text
     assert "secret" not in caplog.text
     write(file, line("client", "new"))
     assert tokens.role_of("new") is Role.CLIENT
+
+
+@pytest.mark.parametrize("emptied", [True, False], ids=["emptied", "deleted"])
+def test_file_without_tokens_revokes_all(file: Path, caplog: pytest.LogCaptureFixture, *, emptied: bool) -> None:
+    """An emptied or deleted file revokes all tokens with the next request, and is reported once."""
+    tokens = Tokens(file)
+    assert tokens.role_of("root") is Role.ADMIN
+    if emptied:
+        write(file, "# revoked")
+    else:
+        file.unlink()
+    with caplog.at_level(logging.ERROR):
+        assert [tokens.role_of(token) for token in ("root", "billing", "root")] == [None] * 3
+    assert [record.getMessage().endswith("; no token is valid") for record in caplog.records] == [True]
+    write(file, line("client", "root"))
+    assert tokens.role_of("root") is Role.CLIENT
 
 
 @pytest.mark.parametrize(
