@@ -20,7 +20,8 @@ from clients.errors import StoreProtocolError
 # its ledger indefinitely, and nothing but time tells it from a slow one.
 _TIMEOUT_FACTOR = 4
 _BUFFER_BYTES = 1 << 20
-_LONGEST_FRAME = 1 << 30
+# Entries have 5 MB unless bookies are configured otherwise. Four bytes of a forged length must not reserve more.
+_LONGEST_FRAME = 128 << 20
 
 
 class Refused(NamedTuple):

@@ -31,7 +31,8 @@ from models.store_url import StoreUrl
 _RECEIVE_BUFFER = 4 << 20
 # A greeting has 36 or 37 bytes; a length far from that comes from another protocol on the port.
 _GREETING_SIZES = range(36, 256)
-_PACKET_SIZES = range(wire.BODY, 1 << 31)
+# The names of ten million children have about 400 MB. A forged length must not reserve more.
+_PACKET_SIZES = range(wire.BODY, 512 << 20)
 _MEANINGS: dict[int, tuple[type[StoreError], str]] = {
     -4: (StoreUnreachable, "the server lost its connection to the ensemble; try again"),
     -6: (StoreUnsupported, "the server does not know this request; bulk work needs ZooKeeper 3.6 or newer"),
