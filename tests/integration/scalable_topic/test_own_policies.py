@@ -60,7 +60,7 @@ def test_what_changes_after_a_flip_died_is_looked_at(
     stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checks of PRECHECK are repeated, however long ago an attempt died before its call, and all is undone."""
-    name = TopicName.parse("persistent://public/default/retained-later")
+    name = TopicName.parse("persistent://public/default/retained-changed")
     fill(stack, admin, name, 0)
     drain_all(stack, admin, name)
     steps = TopicSteps(stack, name, cleanup="remove")
@@ -80,7 +80,7 @@ def test_what_changes_after_a_flip_died_is_looked_at(
     monkeypatch.setattr(PulsarCluster, "await_late_requests", nothing)
     with pytest.raises(StoreConflict, match="OWN_RETENTION"):
         steps.run(flip.flip)
-    assert store.children("/managed-ledgers/public/default/segment/retained-later") == []
+    assert store.children("/managed-ledgers/public/default/segment/retained-changed") == []
     assert read_scalable(store, name).state is RecordState.ABSENT
     assert store.get(bar_path(name)) is None
     steps.run(hold_release.undo)

@@ -55,7 +55,7 @@ def test_a_topic_that_its_owner_has_deleted(stack: Stack, admin: PulsarAdmin, st
     name = _flipped(stack, admin, "refused/gone")
     delete_scalable(admin, name)
     (fault,) = TopicSteps(stack, name, auto_scale={"min_segments": _MOST}).run(hold_release.complete).faults
-    assert f"topic://{name.local_path} is gone" in fault
+    assert f"topic://{name.local_path} was deleted" in fault
     assert (store.get(CLAIM), admin.namespaces.retention(name.namespace_path)) == (None, _OWN)
 
 
