@@ -168,7 +168,7 @@ def write_ledger(uri: str, data: list[bytes], ledger_id: int | None = None) -> i
     root = parse_ledger_store_uri(uri).url
     with LedgerDirectoryWriter(root, Access()) as directory, Bookies(directory.bookies) as bookies:
         cluster = Cluster(directory, bookies)
-        ledger = cluster.open([(0, bookies.writable())])
+        ledger = cluster.open([(0, bookies.writable())], (1, 1))
         if ledger_id is not None:
             directory.delete([(ledger.ledger_id, None)])
             directory.create([(ledger_id, ledger.metadata)])
