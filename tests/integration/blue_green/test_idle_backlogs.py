@@ -98,10 +98,10 @@ def test_a_deleted_copy_is_not_used(clusters: Clusters) -> None:
 
 def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) -> None:
     """A producer that connects while writes are quiet gets one message through: it is not left on blue."""
-    plain, _ = _topics(clusters, "late")
+    plain, _ = _topics(clusters, "overdue")
     clusters.blue_admin.subscriptions.create(plain, "idle")
     send_to(clusters.blue.broker_url, 3 * [str(plain)])
-    steps = Steps(clusters, "late/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    steps = Steps(clusters, "overdue/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
     steps.begin()
     assert not steps.quiesce().busy
     assert steps.batch(backlogs.final_copy).proof.unacknowledged == 3
