@@ -152,7 +152,7 @@ def _alternatives(annotation: Any) -> list[Any]:
 def _with_pair(annotation: Any, value: object, pair: str, option: str) -> Any:
     """Return the value of a field with the one of its own fields that `KEY=VALUE` names, `.` between keys."""
     model = _model_of(annotation)
-    if pair == "off" and NoneType in _alternatives(annotation):
+    if _is_off(annotation, pair):
         return None
     key, separator, text = pair.partition("=")
     if model is None or not separator:
@@ -166,8 +166,12 @@ def _with_pair(annotation: Any, value: object, pair: str, option: str) -> Any:
     return values
 
 
+def _is_off(annotation: Any, value: object) -> bool:
+    return value == "off" and NoneType in _alternatives(annotation)
+
+
 def _value(annotation: Any, value: object) -> Any:
-    if value == "off" and NoneType in _alternatives(annotation):
+    if _is_off(annotation, value):
         return None
     if not isinstance(value, str):
         return value

@@ -35,8 +35,7 @@ COMPLETION_TIMEOUT = timedelta(seconds=2)
 
 _MOST_COMPLETIONS = 50
 _PREFIX = "PULSAR_MIGRATE_"
-_GATEWAY = "PULSAR_MIGRATE_GATEWAY_"
-_READ_ELSEWHERE = (_GATEWAY, "PULSAR_MIGRATE_CREDENTIALS__", "PULSAR_MIGRATE_IMAGE_")
+_READ_ELSEWHERE = ("PULSAR_MIGRATE_GATEWAY_", "PULSAR_MIGRATE_CREDENTIALS__", "PULSAR_MIGRATE_IMAGE_")
 """Prefixes of variables that other settings, or their own check, read."""
 _NO_SETTINGS = frozenset(f"{_PREFIX}{name}" for name in ("LOG", "CLUSTER", "CACHE", "STACK", "PULSAR", "BLUE"))
 """Variables of the log, the commands, the development servers and their tests."""

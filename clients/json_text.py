@@ -20,12 +20,13 @@ def read_json(data: bytes | str) -> Any:
         raise ValueError("JSON is nested too deeply") from None
 
 
-def read_object(data: bytes | str, name: str) -> dict[str, Any]:
+def read_object(data: bytes | str, name: str, *, path: bytes = b"") -> dict[str, Any]:
     """Return a JSON object.
 
     Args:
         data: what was read.
         name: of the record or answer, for the error.
+        path: of the record in its store, for the error; empty for none.
 
     Raises:
         StoreProtocolError: it is not a JSON object.
@@ -35,5 +36,5 @@ def read_object(data: bytes | str, name: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise StoreProtocolError(f"{name} is not a JSON object; check which client wrote it")
+        raise StoreProtocolError(f"{name} is not a JSON object; check which client wrote it", path=path)
     return cast("dict[str, Any]", value)

@@ -28,7 +28,7 @@ def _url(*schemes: str, path: bool = False) -> AfterValidator:
             valid = parts.scheme in schemes and bool(parts.hostname) and (path or not parts.path.strip("/"))
         except ValueError:
             valid = False
-        if not valid or text != text.strip() or {*"?#"} & {*text}:
+        if not valid or text != text.strip() or "?" in text or "#" in text:
             raise ValueError(
                 f"invalid address {text!r}; expected {' or '.join(f'{scheme}://host:port' for scheme in schemes)}"
             )

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from clients.cas.store import CasReader, CasStore, Node, retry
-from clients.errors import StoreNotFound, StoreProtocolError
-from clients.json_text import read_json
+from clients.errors import StoreNotFound
+from clients.json_text import read_object
 
 Record = dict[str, Any]
 
@@ -63,13 +63,7 @@ def parsed(node: Node, path: str) -> Record:
     Raises:
         StoreProtocolError: it has another form.
     """
-    try:
-        record = read_json(node.value)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict):
-        raise StoreProtocolError(f"{path} holds no JSON object", path=path.encode())
-    return cast("Record", record)
+    return read_object(node.value, path, path=path.encode())
 
 
 def encoded(record: Record) -> bytes:

@@ -243,4 +243,4 @@ def _kind(store: CasReader, path: str) -> SubscriptionKind | None:
     node = store.get(path)
     if node is None or not node.value:
         return None
-    return SubscriptionKind(read_object(node.value, path)["type"])
+    return SubscriptionKind(read_object(node.value, path, path=path.encode())["type"])
