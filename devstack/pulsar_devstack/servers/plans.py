@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from pulsar_devstack.errors import NotInStack
-from pulsar_devstack.servers import configs, probes
+from pulsar_devstack.servers import configs, probes, zookeeper_security
 from pulsar_devstack.servers.spec import Settings
 from pulsar_devstack.servers.state import StackState
 from pulsar_devstack.servers.toolchain import DATA, Toolchain
@@ -122,6 +122,11 @@ def _java(kind: str, state: StackState, heap_mb: int, direct_mb: int, *more: str
     return [str(tools.java), *_archive(kind, tools), *flags, "-cp", f"{tools.jars}/*", *more]
 
 
+def _zookeeper_client(kind: str, state: StackState, heap_mb: int, direct_mb: int, *more: str) -> list[str]:
+    options = zookeeper_security.client_options(state.spec.zookeeper_security)
+    return _java(kind, state, heap_mb, direct_mb, *options, *more)
+
+
 def _archive(kind: str, tools: Toolchain) -> list[str]:
     if tools.archives is None:
         return []
@@ -152,16 +157,18 @@ def _one_zookeeper(
     name: str, state: StackState, folder: Path, quorum: dict[int, tuple[int, int]], number: int
 ) -> ServerPlan:
     port = state.ports[f"{name}.client"]
-    settings = configs.zookeeper(folder / "data", port, quorum)
+    security = state.spec.zookeeper_security
+    settings = zookeeper_security.server_lines(security, configs.zookeeper(folder / "data", port, quorum))
     config = _merged(settings, state, name, state.spec.zookeeper_settings)
     # Not synced to disk, as the bookies are not. Extended types are containers and nodes with a time to live.
     properties = ["preAllocSize=1024", "forceSync=no", "extendedTypesEnabled=true"]
-    command = _java("zookeeper", state, 256, 64, *(f"-Dzookeeper.{line}" for line in properties))
+    options = [*(f"-Dzookeeper.{line}" for line in properties), *zookeeper_security.server_options(security)]
+    command = _java("zookeeper", state, 256, 64, *options)
     return ServerPlan(
         name=name,
         command=[*command, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"],
-        files={"zoo.cfg": config, "data/myid": f"{number}\n"},
-        ready=partial(probes.zookeeper_serves, port),
+        files={"zoo.cfg": config, "data/myid": f"{number}\n", **zookeeper_security.server_files(security)},
+        ready=partial(probes.zookeeper_serves, port, security.client if security else None),
     )
 
 
@@ -188,7 +195,11 @@ def _setup(state: StackState) -> ServerPlan:
         address = f"zk+hierarchical://{state.ledgers_url().removeprefix('zk:')}/ledgers"
         main += ["--existing-bk-metadata-service-uri", address]
     return ServerPlan(
-        name=SETUP, command=[*_java(SETUP, state, 128, 64), *main, *addresses], ready=None, after=_stores(state)
+        name=SETUP,
+        command=[*_zookeeper_client(SETUP, state, 128, 64), *main, *addresses],
+        files=zookeeper_security.client_files(state.spec.zookeeper_security),
+        ready=None,
+        after=_stores(state),
     )
 
 
@@ -196,11 +207,15 @@ def _bookkeeper_setup(name: str, state: StackState) -> ServerPlan:
     first = name == LEDGERS_SETUP
     uri = configs.bookkeeper_uri(state.ledgers_url()) if first else state.second_bookkeeper_uri()
     # It loads what a bookie does, so a bookie's archive fits.
-    shell = [*_java("bookie", state, 128, 64, *METADATA_DRIVERS), "org.apache.bookkeeper.bookie.BookieShell"]
+    java = _zookeeper_client("bookie", state, 128, 64, *METADATA_DRIVERS)
+    shell = [*java, "org.apache.bookkeeper.bookie.BookieShell"]
     return ServerPlan(
         name=name,
         command=[*shell, "-conf", "bookkeeper.conf", "initnewcluster"],
-        files={"bookkeeper.conf": configs.render({"metadataServiceUri": uri})},
+        files={
+            "bookkeeper.conf": configs.render({"metadataServiceUri": uri}),
+            **zookeeper_security.client_files(state.spec.zookeeper_security),
+        },
         ready=None,
         after=_stores(state),
     )
@@ -221,12 +236,15 @@ def _one_bookie(name: str, state: StackState, folder: Path, uri: str, *setup: st
     return ServerPlan(
         name=name,
         command=[
-            *_java("bookie", state, 192, 192, *METADATA_DRIVERS),
+            *_zookeeper_client("bookie", state, 192, 192, *METADATA_DRIVERS),
             "org.apache.bookkeeper.server.Main",
             "--conf",
             "bookkeeper.conf",
         ],
-        files={"bookkeeper.conf": _merged(settings, state, name, state.spec.bookie_settings)},
+        files={
+            "bookkeeper.conf": _merged(settings, state, name, state.spec.bookie_settings),
+            **zookeeper_security.client_files(state.spec.zookeeper_security),
+        },
         after=(*_stores(state), *setup),
         ready=partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/api/v1/bookie/is_ready"),
     )
@@ -237,11 +255,15 @@ def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
     port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
     metadata = configs.broker_metadata(state.metadata_url(), state.ledgers_url())
     settings = configs.broker(state.spec.cluster, port, http_port, metadata, state.spec.replicas)
+    java = _zookeeper_client("broker", state, 384, 256)
     ready = f"http://{configs.LOOPBACK}:{http_port}/admin/v2/brokers/ready"
     return ServerPlan(
         name=name,
-        command=[*_java("broker", state, 384, 256), "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],
-        files={"broker.conf": _merged(settings, state, name, state.spec.broker_settings)},
+        command=[*java, "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],
+        files={
+            "broker.conf": _merged(settings, state, name, state.spec.broker_settings),
+            **zookeeper_security.client_files(state.spec.zookeeper_security),
+        },
         # A broker that starts before its bookies reports that it is ready, but may not know them for long (seen).
         after=(*_of_kinds(state, "zookeeper", "second-zookeeper", "oxia", "bookie", "second-bookie"), SETUP),
         ready=partial(probes.http_answers_ok, ready),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import cast
 
 import grpc
@@ -20,10 +23,18 @@ _TEMPORAL_HEALTH = "/grpc.health.v1.Health/Check"
 _TEMPORAL_FRONTEND = b"temporal.api.workflowservice.v1.WorkflowService"
 
 
-def zookeeper_serves(port: int) -> bool:
-    """Return whether the server is part of a quorum; `ruok` would succeed before that."""
+def zookeeper_serves(port: int, certificate: Path | None = None) -> bool:
+    """Return whether the server is part of a quorum; `ruok` would succeed before that.
+
+    Args:
+        port: its port.
+        certificate: PEM file of our own certificate and its key, if the port has TLS.
+    """
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
+        with ExitStack() as opened:
+            connection = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LIMIT))
+            if certificate is not None:
+                connection = opened.enter_context(_trusting(certificate).wrap_socket(connection))
             connection.sendall(b"srvr")
             answer = b""
             while chunk := connection.recv(4096):
@@ -31,6 +42,15 @@ def zookeeper_serves(port: int) -> bool:
     except OSError:
         return False
     return b"Mode: " in answer
+
+
+def _trusting(certificate: Path) -> ssl.SSLContext:
+    # Tests start servers with wrong certificates on purpose, and they are ready all the same.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(certificate)
+    return context
 
 
 def http_answers_ok(url: str) -> bool:

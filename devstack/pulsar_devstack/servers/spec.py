@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 Settings = dict[str, str]
 Chroot = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)*$")]
+
+
+class ZooKeeperSecurity(BaseModel):
+    """TLS and logins of all ZooKeeper servers of a stack. They then have no port without TLS.
+
+    Attributes:
+        authorities: PEM file of the authorities that sign all certificates.
+        server: PEM file with the servers' certificate and its key.
+        client: PEM file with the certificate and the key of the stack's own clients: set-up steps, bookies, brokers.
+        users: SASL users (DIGEST-MD5), name to password. The stack's own clients log in as the first one.
+        login_required: refuse sessions without a SASL login.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    authorities: Path
+    server: Path
+    client: Path
+    users: Settings = {}
+    login_required: bool = False
+
+    @model_validator(mode="after")
+    def _can_log_in(self) -> Self:
+        if self.login_required and not self.users:
+            raise ValueError("login_required needs a user; set users to {name: password}")
+        return self
 
 
 class StackSpec(BaseModel):
@@ -32,6 +59,7 @@ class StackSpec(BaseModel):
         broker_settings: lines for every `broker.conf`, which win over the stack's own.
         bookie_settings: lines for every `bookkeeper.conf`, likewise.
         zookeeper_settings: lines for every `zoo.cfg`, likewise.
+        zookeeper_security: TLS and logins of all ZooKeeper servers; None for plain ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +80,7 @@ class StackSpec(BaseModel):
     broker_settings: Settings = {}
     bookie_settings: Settings = {}
     zookeeper_settings: Settings = {}
+    zookeeper_security: ZooKeeperSecurity | None = None
 
     @model_validator(mode="after")
     def _can_start(self) -> Self:

@@ -22,11 +22,13 @@ class Identity(NamedTuple):
         keystore: PKCS12 file with key and certificate.
         cert_file: PEM file of the certificate.
         key_file: PEM file of the key.
+        pem_file: PEM file of both, and of the authority's certificate.
     """
 
     keystore: Path
     cert_file: Path
     key_file: Path
+    pem_file: Path
 
 
 class Authority:
@@ -53,17 +55,34 @@ class Authority:
         self.cert_file.write_bytes(self._keytool(self._store, "-exportcert", "-rfc"))
         self._keytool(self.truststore, "-importcert", "-noprompt", "-file", str(self.cert_file))
 
-    def identity(self, name: str, host: str) -> Identity:
-        """Sign a certificate for a server at a host's address."""
-        made = Identity(*(self._folder / f"{name}{suffix}" for suffix in (".p12", ".pem", ".key")))
-        self._keytool(made.keystore, "-genkeypair", "-keyalg", "EC", "-dname", f"CN={name}")
+    def identity(self, name: str, host: str, *, alias: str = "", expired: bool = False) -> Identity:
+        """Sign a certificate for a server at a host's address, which may also have a name as its alias."""
+        alternatives = f"san=ip:{host}" + (f",dns:{alias}" if alias else "")
+        made = self._own(name, alternatives)
         request = self._keytool(made.keystore, "-certreq")
-        signed = self._keytool(self._store, "-gencert", "-rfc", "-ext", f"san=ip:{host}", given=request)
-        made.cert_file.write_bytes(signed)
+        period = ["-startdate", "-2d", "-validity", "1"] if expired else []
+        signed = self._keytool(self._store, "-gencert", "-rfc", "-ext", alternatives, *period, given=request)
         chain = signed + self.cert_file.read_bytes()
         self._keytool(made.keystore, "-importcert", "-noprompt", given=chain)
+        return self._written(made, signed, chain)
+
+    def self_signed(self, name: str, host: str) -> Identity:
+        """Return a certificate for a host's address that no authority signed."""
+        made = self._own(name, f"san=ip:{host}")
+        certificate = self._keytool(made.keystore, "-exportcert", "-rfc")
+        return self._written(made, certificate, certificate)
+
+    def _own(self, name: str, alternatives: str) -> Identity:
+        made = Identity(*(self._folder / f"{name}{suffix}" for suffix in (".p12", ".pem", ".key", ".chain.pem")))
+        self._keytool(made.keystore, "-genkeypair", "-keyalg", "EC", "-dname", f"CN={name}", "-ext", alternatives)
+        return made
+
+    def _written(self, made: Identity, certificate: bytes, chain: bytes) -> Identity:
         command = JavaProgram(_PEM, self._tools).command(str(made.keystore), "mykey", PASSWORD)
-        made.key_file.write_bytes(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+        key = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+        made.cert_file.write_bytes(certificate)
+        made.key_file.write_bytes(key)
+        made.pem_file.write_bytes(key + chain)
         return made
 
     def _keytool(self, store: Path, *arguments: str, given: bytes = b"") -> bytes:

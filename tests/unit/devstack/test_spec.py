@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from pulsar_devstack.errors import NotInStack
 from pulsar_devstack.servers import configs, plans
-from pulsar_devstack.servers.spec import StackSpec
+from pulsar_devstack.servers.spec import StackSpec, ZooKeeperSecurity
 from pulsar_devstack.servers.state import StackState
 from pulsar_devstack.servers.toolchain import Toolchain
 
@@ -128,3 +128,29 @@ def test_a_broker_starts_when_its_bookies_are_ready() -> None:
     state = state_of(StackSpec(zookeepers=1, bookies=2, second_bookies=1, brokers=2))
     after = {"zookeeper-1", "bookie-1", "bookie-2", "second-bookie-1", plans.SETUP}
     assert set(plans.plan("broker-2", state, Path("/stack")).after) == after
+
+
+def test_a_secure_zookeeper_has_no_plain_port(tmp_path: Path) -> None:
+    """Servers with security listen with TLS alone and know all users; the stack's own clients log in as the first."""
+    files = {name: tmp_path / name for name in ("authorities", "server", "client")}
+    for name, file in files.items():
+        file.write_text(name)
+    security = ZooKeeperSecurity(**files, users={"pulsar": "one", "migrate": "two"}, login_required=True)
+    state = state_of(StackSpec(zookeepers=1, bookies=1, brokers=1, zookeeper_security=security))
+    server = plans.plan("zookeeper-1", state, tmp_path)
+    lines = server.files["zoo.cfg"].splitlines()
+    assert f"secureClientPort={state.ports['zookeeper-1.client']}" in lines
+    assert not [line for line in lines if line.startswith("clientPort")]
+    assert "enforce.auth.schemes=sasl" in lines
+    assert 'user_pulsar="one" user_migrate="two"' in server.files["jaas.conf"]
+    for name in ("bookie-1", "broker-1", plans.SETUP):
+        client = plans.plan(name, state, tmp_path)
+        assert "-Dzookeeper.client.secure=true" in client.command
+        assert 'username="pulsar" password="one"' in client.files["jaas.conf"]
+        assert client.files["tls/client.pem"] == "client"
+
+
+def test_a_required_login_needs_a_user(tmp_path: Path) -> None:
+    """A ZooKeeper that nobody could log in to is refused."""
+    with pytest.raises(ValidationError, match="set users"):
+        ZooKeeperSecurity(authorities=tmp_path, server=tmp_path, client=tmp_path, login_required=True)
