@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from clients.pulsar.admin.connections import Connections
 from clients.pulsar.admin.errors import AdminDenied, misfit, no_answer, reason_of, refusal, where
 from clients.tls import Tls, stamp_of
 
@@ -191,8 +192,8 @@ class ClientCredentials(httpx.Auth):
         except OSError as error:
             reason = f"the file of authorities {self._options.ca_file} cannot be used ({error})"
             raise AdminDenied(reason, **where(request)) from error
-        timeout, transport = self._options.timeout, self._transport
-        return httpx.Client(timeout=timeout, verify=context, transport=transport, trust_env=False)
+        transport = self._transport or Connections(context)
+        return httpx.Client(timeout=self._options.timeout, transport=transport, trust_env=False)
 
     def _key(self, request: httpx.Request) -> _Key:
         path = self._options.key_file

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from clients.json_text import read_json, read_object
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.answers import NAMES, OBJECT, STRINGS, Answer
+from clients.pulsar.admin.bodies import text_of
 from clients.pulsar.admin.errors import AdminProtocolError
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
 from clients.pulsar.names import encoded
@@ -62,7 +63,7 @@ class BrokersReader:
 
     def version(self) -> str:
         """Return the version of Pulsar, for example `5.0.1`."""
-        return self._endpoint.get("/brokers/version").text.strip()
+        return text_of(self._endpoint.get("/brokers/version"))
 
     def runtime_configuration(self) -> dict[str, str]:
         """Return a broker's whole configuration, by the names in `broker.conf`."""

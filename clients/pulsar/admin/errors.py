@@ -30,6 +30,7 @@ from clients.errors import (
     StoreUnsupported,
 )
 from clients.json_text import read_json
+from clients.pulsar.admin.bodies import text_of
 
 ErrorT = TypeVar("ErrorT", bound="AdminError")
 
@@ -144,6 +145,8 @@ def no_answer(request: httpx.Request, error: httpx.HTTPError) -> AdminError:
     reason = str(error) or type(error).__name__
     if (trouble := _certificate_trouble(error)) is not None:
         return AdminUntrusted(f"the certificate was not accepted ({trouble})", **where(request))
+    if isinstance(error, httpx.DecodingError):
+        return AdminProtocolError(reason, **where(request))
     return AdminUnreachable(reason, **where(request), sent=not isinstance(error, _NOT_SENT))
 
 
@@ -159,7 +162,7 @@ def where(request: httpx.Request) -> dict[str, Any]:
 
 def reason_of(answer: httpx.Response) -> str:
     """Return why the server refused: Pulsar's `reason`, OAuth2's `error_description` or `error`, or the first line."""
-    text = answer.text.strip()
+    text = text_of(answer)
     try:
         body: Any = read_json(text)
     except ValueError:

@@ -89,7 +89,7 @@ class HttpSession(Closeable):
             httpx.Client(
                 timeout=access.timeout,
                 auth=access.auth,
-                transport=transport or Connections(verify=context, trust_env=False),
+                transport=transport or Connections(context),
                 trust_env=False,
             )
             for _ in range(connections)

@@ -15,7 +15,7 @@ import httpcore
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.connections import Connections
+from clients.pulsar.admin.connections import Connections, Network
 from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable, AdminUntrusted
 from clients.pulsar.admin.http import HttpSession
 
@@ -23,10 +23,6 @@ ResultT = TypeVar("ResultT")
 
 IDLE_LIMIT = 35.0
 """Seconds after which no late request can arrive: brokers close a connection without requests after 30 s."""
-
-
-# The connection to the address, and those to the brokers that it redirects to.
-_CONNECTIONS = 8
 
 
 class ChangeOrNever(Protocol):
@@ -77,7 +73,7 @@ class FencedAdmin(PulsarAdmin):
         return self._change_or_never(connect=connect, fence=self._fence, change=change)
 
 
-class _Backend(httpcore.SyncBackend):
+class _Opening(Network):
     """Opens connections until it is sealed."""
 
     sealed = False
@@ -99,11 +95,8 @@ class _OpenedBefore(Connections):
     """A transport that opens no connection any more once it is sealed."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
-        super().__init__(verify=context, trust_env=False)
-        self._opening = _Backend()
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=context, max_connections=_CONNECTIONS, network_backend=self._opening
-        )
+        self._opening = _Opening()
+        super().__init__(context, network=self._opening, keep_alive=None)
 
     def seal(self) -> None:
         """Open no connection any more."""

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from clients.pulsar.admin.answers import NAMES, OBJECT, STRINGS, Answer
+from clients.pulsar.admin.bodies import text_of
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
 from clients.pulsar.admin.namespace_policies import PolicyPath, set_single_policy
@@ -181,7 +182,7 @@ class NamespacesReader:
         """Return the group of namespaces that brokers keep apart from each other; empty if it is in none."""
         try:
             # Brokers answer with the bare text, and not with JSON.
-            return self._endpoint.get(f"{_path(name)}/antiAffinity").text.strip().strip('"')
+            return text_of(self._endpoint.get(f"{_path(name)}/antiAffinity")).strip('"')
         except AdminNotFound:
             # Likewise.
             return ""

@@ -1,0 +1,28 @@
+"""The longest time of a whole answer: timeouts of sockets are for its parts, and a slow server can send many parts."""
+
+from __future__ import annotations
+
+import time
+
+PARTS = 20
+"""A whole answer may take as long as so many timeouts. Large answers need time: 100 MB take 80 s at 10 Mbit/s."""
+
+
+class Deadline:
+    """The latest end of one answer.
+
+    Args:
+        timeout: seconds that one part of the answer may take.
+
+    Attributes:
+        seconds: what the whole answer may take.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.seconds = PARTS * timeout
+        self._end = time.monotonic() + self.seconds
+
+    def check(self) -> None:
+        """Raise TimeoutError once the time is over."""
+        if time.monotonic() > self._end:
+            raise TimeoutError(f"the whole answer took longer than {self.seconds:g} s")

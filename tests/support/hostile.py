@@ -1,0 +1,110 @@
+"""A server that says what a test wants, on a real socket, and processes that read it with little memory."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import pathlib
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from types import TracebackType
+from typing import Self
+
+MEMORY = 768 << 20
+"""Bytes that a reader may take: the largest answer, and copies of it."""
+SECONDS = 30.0
+"""Longest time of one reading."""
+
+_STEP = 64 << 10
+Script = Callable[[socket.socket], None]
+"""What the server does with one connection."""
+
+
+class HostileServer:
+    """Runs a script for each connection, in a `with` block.
+
+    Attributes:
+        port: of the server.
+        address: `host:port`.
+        url: `http://host:port`.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self.url = f"http://{self.address}"
+        self._open: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, name="hostile", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for endpoint in (self._socket, *self._open):
+            with contextlib.suppress(OSError):
+                endpoint.shutdown(socket.SHUT_RDWR)
+            endpoint.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connected, _ = self._socket.accept()
+                self._open.append(connected)
+                threading.Thread(target=self._serve, args=(connected,), name="hostile", daemon=True).start()
+
+    def _serve(self, connected: socket.socket) -> None:
+        # The client ends the connection, or the test does.
+        with contextlib.suppress(OSError):
+            self._script(connected)
+
+
+def drip(connected: socket.socket, data: Iterable[bytes], every: float) -> None:
+    """Send one piece after the other, each after a pause."""
+    pause = threading.Event()
+    for piece in data:
+        connected.sendall(piece)
+        pause.wait(every)
+
+
+def received(connected: socket.socket) -> bytes:
+    """Return what the client sent, of which there is something."""
+    return connected.recv(_STEP)
+
+
+def limit_memory(room: int) -> None:
+    """Let this process take only so many bytes more than it has."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + room
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+class LittleMemory:
+    """A process that reads for a test; it may take `MEMORY` bytes more than it has, and `SECONDS` for each reading."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._process = ProcessPoolExecutor(1, context, initializer=limit_memory, initargs=(MEMORY,))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.shutdown(wait=False, cancel_futures=True)
+
+    def read(self, reader: Callable[..., object], *args: object) -> object:
+        """Return what a reader returns, or raise what it raises.
+
+        Raises:
+            BrokenExecutor: the process died.
+            TimeoutError: the reader hangs.
+        """
+        return self._process.submit(reader, *args).result(SECONDS)
