@@ -16,6 +16,7 @@ StoreError
     │   └── Superseded       a newer attempt or run of the same migration has taken over; this one must not write
     ├── StoreNotFound        the requested record, ledger or entry does not exist
     ├── StoreDenied          the store refuses the credentials, or a node's ACL does
+    │   └── DestinationRefused the settings do not allow to send the credentials there; nothing was sent
     ├── StoreUnsupported     the server lacks something that a migration needs; names the cure
     ├── RecordNotWritable    a record cannot be represented in the target; names path and cause
     └── LedgerUnreadable     no replica has a valid copy of an entry; names ledger, entry and what each bookie said
@@ -153,6 +154,10 @@ class StoreNotFound(FinalError):
 
 class StoreDenied(FinalError):
     """The store refuses the credentials, or the ACL of a node does."""
+
+
+class DestinationRefused(StoreDenied):
+    """The settings do not allow to send the credentials to this host, or over this link; nothing was sent."""
 
 
 class StoreUnsupported(FinalError):

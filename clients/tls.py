@@ -26,6 +26,11 @@ class Tls(NamedTuple):
     key_file: str | None = None
     verify_hostname: bool = True
 
+    @property
+    def configured(self) -> bool:
+        """Whether a file is set: then links must have TLS."""
+        return self.ca_file is not None or self.cert_file is not None
+
     def context(self) -> ssl.SSLContext:
         """Return a context of the `ssl` module; files are read now, so that renewed ones are used.
 

@@ -7,8 +7,14 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from pulsar_wire.hosts import listed_hosts
+
 CredentialsName = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$", max_length=64)]
 """Lower case, as names of environment variables do not keep the case; `__` ends the name there."""
+
+
+SECRETS = ("zookeeper_auth", "zookeeper_auth_file", "admin_token", "admin_token_file", "admin_oauth2_key_file")
+"""Fields of secrets that are sent to servers: a set that has one must list its hosts."""
 
 
 class UnknownCredentials(LookupError):
@@ -19,6 +25,9 @@ class Credentials(BaseModel):
     """How one cluster's brokers and its ZooKeeper are talked to.
 
     Attributes:
+        hosts: hosts that this set may be used for, separated by commas: exact names, `.domain` for all hosts of a
+            domain, addresses, and networks. Required as soon as the set has a secret.
+        allow_plain: whether secrets may go over links that are not encrypted, also where TLS is configured.
         zookeeper_auth: credentials for ZooKeeper, each `scheme:credential` (for example `digest:user:password`).
         zookeeper_auth_file: file with further ones, one in a line; read when the worker starts.
         admin_token: bearer token for the brokers' admin interface.
@@ -39,6 +48,8 @@ class Credentials(BaseModel):
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
+    hosts: str = ""
+    allow_plain: bool = False
     zookeeper_auth: tuple[SecretStr, ...] = ()
     zookeeper_auth_file: str = ""
     admin_token: SecretStr = SecretStr("")
@@ -67,7 +78,18 @@ class Credentials(BaseModel):
             raise ValueError("admin_oauth2_key_file needs either admin_oauth2_issuer_url or admin_oauth2_token_url")
         if self.admin_tls_key and not self.admin_tls_certificate:
             raise ValueError("admin_tls_key needs admin_tls_certificate")
+        _ = self.listed_hosts
         return self
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether a secret is set that is sent to servers."""
+        return any(is_given(getattr(self, name)) for name in SECRETS)
+
+    @property
+    def listed_hosts(self) -> tuple[str, ...]:
+        """Entries of `hosts`, as `pulsar_wire.hosts` compares them."""
+        return listed_hosts(entry for entry in self.hosts.split(",") if entry.strip())
 
     @property
     def zookeeper_credentials(self) -> tuple[tuple[str, bytes], ...]:
@@ -91,7 +113,7 @@ class NamedCredentials(Credentials):
     model_config = ConfigDict(extra="forbid")
 
 
-def is_given(value: str | SecretStr) -> bool:
+def is_given(value: str | SecretStr | tuple[SecretStr, ...]) -> bool:
     """Return whether a setting is set."""
     return bool(value.get_secret_value() if isinstance(value, SecretStr) else value)
 

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from models.credentials import Credentials, CredentialsName, NamedCredentials, UnknownCredentials, is_given
+from models.destinations import Destinations
 from models.lifecycle.names import TASK_QUEUE
 
 
@@ -102,3 +103,22 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
                 f"the worker's settings have no credentials called {name!r}; they have {available}"
             )
         return named
+
+    def check_hosts(self) -> None:
+        """Check that each set with a secret lists its hosts.
+
+        Raises:
+            ValueError: one does not; the message names the variable to set.
+        """
+        for name in ("", *self.credentials):
+            destinations = self.destinations_of(name)
+            if self.credentials_of(name).has_secret and not destinations.hosts:
+                raise ValueError(
+                    f"{destinations.setting}HOSTS is not set, so the credentials next to it may go to no server"
+                )
+
+    def destinations_of(self, name: str) -> Destinations:
+        """Return the hosts that may receive the credentials of a name; errors as of `credentials_of`."""
+        credentials, prefix = self.credentials_of(name), "PULSAR_MIGRATE_"
+        setting = f"{prefix}CREDENTIALS__{name.upper()}__" if name else prefix
+        return Destinations(credentials.listed_hosts, credentials.allow_plain, setting)

@@ -62,8 +62,14 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> NoRetur
         ready_file: file that exists while the worker is ready; it holds the readiness line.
 
     Raises:
-        CommandFailed: the log format is unknown; later failures end the process with their exit code.
+        CommandFailed: the log format is unknown, or credentials have no list of hosts; later failures end the process
+            with their exit code.
     """
+    try:
+        settings.check_hosts()
+    except ValueError as error:
+        cure = "set it to the hosts of the cluster, separated by commas; `pulsar-migrate doctor` prints the line"
+        raise CommandFailed(ExitCode.USAGE, str(error), cure) from None
     # Before there are other threads. The fault handler prints where native code crashed.
     preset_spark_env()
     faulthandler.enable()

@@ -163,9 +163,12 @@ class _Request(threading.Thread):
     def run(self) -> None:
         """Send it, and wait for the answer."""
         settings, order = self._settings, self._order
+        # The settings name the address: the token goes to its host alone, after redirects too.
+        host = urlsplit(settings.broker_webhook).hostname or ""
         access = AdminAccess(
             timeout=settings.broker_command_timeout.total_seconds(),
             auth=token_auth(settings.broker_webhook_token, settings.broker_webhook_token_file),
+            destinations=settings.destinations_of("")._replace(hosts=(host,)),
         )
         body = {
             "action": order.action,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clients.errors import (
+    DestinationRefused,
     StoreConflict,
     StoreDenied,
     StoreError,
@@ -13,13 +14,15 @@ from clients.errors import (
     StoreUnsupported,
     by_class,
 )
-from clients.pulsar.admin.errors import AdminDenied, AdminUntrusted
+from clients.pulsar.admin.errors import AdminDenied, AdminDestinationRefused, AdminUntrusted
 from models.lifecycle.failures import Blocker
 
 # The nearest base class of an error counts.
 _CODES: dict[type[StoreError], tuple[str, str]] = {
     StoreError: ("UNREACHABLE", "check the address, the network and the server's log"),
     StoreDenied: ("DENIED", "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL"),
+    DestinationRefused: ("DENIED", "change the worker's settings as the cause says, and restart it"),
+    AdminDestinationRefused: ("DENIED", "change the worker's settings as the cause says, and restart it"),
     AdminDenied: ("DENIED", "give the worker a superuser's credentials: PULSAR_MIGRATE_ADMIN_*, or those of the set"),
     AdminUntrusted: ("DENIED", "let the worker trust its certificate: PULSAR_MIGRATE_ADMIN_TLS_CA, or the set's"),
     StoreUnsupported: ("UNSUPPORTED", "do what the cause says, and start again"),

@@ -214,10 +214,24 @@ def _checks_of(settings: Settings, name: str) -> Iterator[Check]:
     credentials, suffix = settings.credentials_of(name), f" ({name})" if name else ""
     if credentials.zookeeper_auth or credentials.zookeeper_auth_file:
         yield Check(f"credentials for ZooKeeper{suffix}", partial(_zookeeper, credentials))
+    if credentials.has_secret:
+        yield Check(f"hosts of credentials{suffix}", partial(_hosts, settings, name))
     brokers = AdminAccess.from_settings(settings, name).auth
     if brokers is not None:
         subject = f"credentials for brokers{suffix}"
         yield Check(subject, partial(_http, subject, brokers))
+
+
+def _hosts(settings: Settings, name: str) -> str | Finding:
+    destinations = settings.destinations_of(name)
+    if not destinations.hosts:
+        cause = f"{destinations.setting}HOSTS is not set, so these credentials may go to no server"
+        cure = "set it to the hosts of the cluster; `pulsar-migrate doctor` with an input prints the line"
+        raise CommandFailed(ExitCode.USAGE, cause, cure)
+    if destinations.allow_plain:
+        cure = f"use TLS, and remove {destinations.setting}ALLOW_PLAIN"
+        return warning(f"hosts of credentials{f' ({name})' if name else ''}", "secrets may be sent in clear text", cure)
+    return ", ".join(destinations.hosts)
 
 
 def _zookeeper(of: Credentials) -> str:

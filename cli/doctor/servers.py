@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from urllib.parse import urlsplit
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
@@ -20,7 +22,7 @@ from cli.doctor.process import variable
 from cli.migrations import Servers
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory
 from clients.bookkeeper.pool import Bookies
-from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
+from clients.errors import DestinationRefused, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -35,6 +37,7 @@ from models.releases import Release, behaviour_differences, default_differences
 from models.settings import Settings
 from models.store_url import StoreUrl
 from process.exit_codes import CommandFailed, ExitCode
+from pulsar_wire.hosts import is_listed
 
 _NOTHING_ACCEPTED = Accepted()
 
@@ -78,6 +81,8 @@ def _cluster_findings(
         cure = f"correct the input, or set {variable('credentials')}__{servers.credentials.upper()}__…"
         yield failed(f"credentials of {servers.cluster}", CommandFailed(ExitCode.USAGE, str(error), cure))
         return None
+    hosts = _Hosts(settings, servers.credentials)
+    hosts.add(address for store in servers.stores.values() for address in store.hosts)
     checks = [
         Check(f"{role} {url.hosts[0]}", partial(_answers, url, access))
         for role, store in servers.stores.items()
@@ -85,12 +90,39 @@ def _cluster_findings(
     ]
     checks.append(Check(f"cluster {servers.cluster}", partial(_cluster, servers, access)))
     yield from run_checks(checks)
-    release = yield from _brokers(servers, access, admin, migration, accepted)
+    release = yield from _brokers(servers, access, admin, hosts, migration, accepted)
     if migration:
         yield from _features(servers, access, admin, migration, accepted)
     for name, root in servers.bookie_clusters.items():
-        yield from _bookies(name, root, access, bookies_tls(settings))
+        yield from _bookies(name, root, access, bookies_tls(settings), hosts)
+    yield from hosts.findings()
     return release
+
+
+class _Hosts:
+    """Hosts that a cluster's credentials are used for, to compare them with the list in the settings."""
+
+    def __init__(self, settings: Settings, credentials: str) -> None:
+        self._needed = settings.credentials_of(credentials).has_secret
+        self._destinations = settings.destinations_of(credentials)
+        self._seen: dict[str, None] = {}
+
+    def add(self, addresses: Iterable[str]) -> None:
+        """Add hosts of `host:port` addresses and of URLs."""
+        for address in addresses:
+            if host := urlsplit(address if "://" in address else f"//{address}").hostname:
+                self._seen[host] = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Return a finding with the line to add if hosts are missing in the list."""
+        listed, name = self._destinations.hosts, f"{self._destinations.setting}HOSTS"
+        if not listed and not self._needed:
+            return
+        if missing := [host for host in self._seen if not is_listed(host, listed)]:
+            cure = f"set {name}={','.join((*listed, *missing))} if they belong to the cluster"
+            yield failed(name, CommandFailed(ExitCode.USAGE, f"it lacks {', '.join(missing)}", cure))
+        else:
+            yield ok(name, "it lists all hosts of the cluster that are known")
 
 
 def _each_server(url: StoreUrl) -> list[StoreUrl]:
@@ -121,8 +153,8 @@ def _cluster(servers: Servers, access: Access) -> str | Finding:
     return f"{servers.metadata} has its metadata"
 
 
-def _brokers(
-    servers: Servers, access: Access, admin: AdminAccess, migration: str, accepted: Accepted
+def _brokers(  # noqa: PLR0917 - what a cluster's checks share
+    servers: Servers, access: Access, admin: AdminAccess, hosts: _Hosts, migration: str, accepted: Accepted
 ) -> _FindingsAndRelease:
     reader = open_reader(servers.metadata, access)
     try:
@@ -132,6 +164,10 @@ def _brokers(
         return None
     finally:
         reader.close()
+    for broker in brokers:
+        # A broker without an address has a finding of its own.
+        with suppress(StoreError):
+            hosts.add(registered_urls(broker.data, admin))
     if servers.needs_brokers and not brokers:
         cure = "start them; the migration needs running brokers to start"
         yield warning("brokers", f"none is registered in {servers.metadata}", cure)
@@ -195,6 +231,8 @@ def _broker(broker: Service, admin: AdminAccess) -> str | Finding:
             version = client.brokers.version()
             # Only superusers may read it, and a migration must.
             client.brokers.runtime_configuration()
+    except DestinationRefused as error:
+        raise CommandFailed(ExitCode.USAGE, str(error), "see the line of the hosts") from error
     except StoreDenied as error:
         cure = "give the worker a superuser's credentials: a token, or those of OAuth2 or TLS"
         raise CommandFailed(ExitCode.USAGE, str(error), cure) from error
@@ -203,11 +241,11 @@ def _broker(broker: Service, admin: AdminAccess) -> str | Finding:
     summary = f"Pulsar {version} at {urls[0]}"
     if admin.auth is not None and urls[0].startswith("http:"):
         cure = "enable HTTPS on it (webServicePortTls)"
-        return warning(broker.name, f"{summary}, so that credentials are sent in clear text", cure)
+        return warning(broker.name, f"{summary}, so that credentials are sent in clear text, as ALLOW_PLAIN says", cure)
     return summary
 
 
-def _bookies(name: str, root: StoreUrl, access: Access, tls: Tls | None) -> Iterator[Finding]:
+def _bookies(name: str, root: StoreUrl, access: Access, tls: Tls | None, hosts: _Hosts) -> Iterator[Finding]:
     subject = f"bookies of {name}"
     try:
         with LedgerDirectory(root, access) as directory:
@@ -215,6 +253,7 @@ def _bookies(name: str, root: StoreUrl, access: Access, tls: Tls | None) -> Iter
     except StoreError as error:
         yield failed(subject, _failure(error))
         return
+    hosts.add(f"{bookie.host}:{bookie.port}" for bookie in up.values())
     if not up:
         yield warning(subject, f"no bookie is registered below {root}", "start them, and check the address")
     if down := sorted(members - up.keys()):
@@ -251,6 +290,8 @@ def _read(url: StoreUrl, access: Access, read: Callable[[StoreReader], list[byte
 def _failure(error: StoreError) -> CommandFailed:
     if isinstance(error, StoreUnreachable):
         return CommandFailed(ExitCode.UNREACHABLE, str(error), "check the address, the network and the server's log")
+    if isinstance(error, DestinationRefused):
+        return CommandFailed(ExitCode.USAGE, str(error), "see the line of the hosts")
     if isinstance(error, StoreDenied):
         cure = "give the worker credentials, or change the ACL"
         return CommandFailed(ExitCode.USAGE, str(error), cure)

@@ -6,6 +6,7 @@ import ssl
 import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pulsar_scalable.checkpoint_consumer import CheckpointConsumer, StartPosition
 from pulsar_scalable.controlled.rest import RestAccess
@@ -18,7 +19,8 @@ from pulsar_scalable.ports import Backend
 from pulsar_scalable.producer import ScalableProducer
 from pulsar_scalable.queue_consumer import QueueConsumer
 from pulsar_scalable.stream_consumer import StreamConsumer
-from pulsar_wire.access import Access, tls_context
+from pulsar_wire.access import Access, addresses, tls_context
+from pulsar_wire.hosts import listed_hosts
 
 if TYPE_CHECKING:
     from pulsar_scalable.controlled.backend import ControlledBackend
@@ -47,17 +49,17 @@ class ScalableClient:
             raise Unsupported("set either authentication or token, not both")
         self._options = options
         self._service_url = service_url
+        urls = tuple(options.controller_url.split(",")) if options.controller_url else ()
+        token_hosts = _token_hosts(service_url, urls, options)
         access = Access(
             operation_timeout=options.operation_timeout_seconds,
             connection_timeout=options.connection_timeout_ms / 1000,
             token=options.token,
-            tls=_tls(options, validate_hostname=options.tls_validate_hostname)
-            if service_url.startswith("pulsar+ssl://")
-            else None,
+            token_hosts=token_hosts,
+            tls=_tls(options) if service_url.startswith("pulsar+ssl://") else None,
         )
         self._native_client = NativeClient(service_url, access)
-        urls = tuple(options.controller_url.split(",")) if options.controller_url else ()
-        self._rest = RestAccess(urls, options.token, options.operation_timeout_seconds, _tls(options))
+        self._rest = RestAccess(urls, options.token, options.operation_timeout_seconds, _tls(options), token_hosts)
         self._native = NativeBackend(self._native_client)
         self._lock = threading.Lock()
         self._controlled: ControlledBackend | None = None
@@ -190,11 +192,26 @@ class ScalableClient:
             )
 
 
-def _tls(options: ClientOptions, *, validate_hostname: bool = True) -> ssl.SSLContext:
+def _token_hosts(service_url: str, controller_urls: tuple[str, ...], options: ClientOptions) -> tuple[str, ...]:
+    """Return the hosts that the application named.
+
+    Raises:
+        Unsupported: the service URL, or an entry of `token_hosts`, is invalid.
+    """
+    controllers = [urlsplit(url).hostname or "" for url in controller_urls]
+    try:
+        further = listed_hosts(options.token_hosts)
+    except ValueError as cause:
+        raise Unsupported(f"token_hosts: {cause}") from cause
+    named = [address.host for address in addresses(service_url)] + controllers
+    return (*(host.lower() for host in named if host), *further)
+
+
+def _tls(options: ClientOptions) -> ssl.SSLContext:
     return tls_context(
         trust_certs_file=options.tls_trust_certs_file_path,
         certificate_file=options.tls_certificate_file_path,
         private_key_file=options.tls_private_key_file_path,
         allow_insecure=options.tls_allow_insecure_connection,
-        validate_hostname=validate_hostname,
+        validate_hostname=options.tls_validate_hostname,
     )

@@ -26,6 +26,9 @@ class ClientOptions:
         authentication: authentication object of `pulsar`; for native topics, use `token`.
         token: for token authentication, or a function that returns it each time; also for the
             controller's REST interface.
+        token_hosts: hosts that may receive the token, besides those of the service URL and of `controller_url`: exact
+            names, `.domain` for all hosts of a domain, addresses, and networks. pulsar-client, which sends the messages
+            of controlled topics, follows brokers to every host.
         operation_timeout_seconds: for each request.
         connection_timeout_ms: to connect and for the handshake.
         io_threads: threads of pulsar-client.
@@ -36,13 +39,15 @@ class ClientOptions:
         tls_validate_hostname: whether a certificate must name the broker's host.
         tls_certificate_file_path: certificate of this client, PEM.
         tls_private_key_file_path: private key of that certificate.
-        controller_url: URL of the controller's REST interface, `https://host:port`, if layouts do not name it.
+        controller_url: URL of the controller's REST interface, `https://host:port`, if layouts do not name it. With a
+            token, the URLs of layouts must have TLS and a host that may receive the token.
         create_topics: whether a `topic://…` that does not exist may be created, with one segment, by brokers that
             create topics automatically. By default nothing is created.
     """
 
     authentication: Any = None
     token: str | Callable[[], str] | None = None
+    token_hosts: tuple[str, ...] = ()
     operation_timeout_seconds: int = 30
     connection_timeout_ms: int = 10_000
     io_threads: int = 1
@@ -50,7 +55,7 @@ class ClientOptions:
     listener_name: str | None = None
     tls_trust_certs_file_path: str | None = None
     tls_allow_insecure_connection: bool = False
-    tls_validate_hostname: bool = False
+    tls_validate_hostname: bool = True
     tls_certificate_file_path: str | None = None
     tls_private_key_file_path: str | None = None
     controller_url: str | None = None

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from pulsar_wire.errors import ConnectionLost, InvalidServiceUrl
+from pulsar_wire.errors import ConnectionLost, HostNotAllowed, InvalidServiceUrl
+from pulsar_wire.hosts import is_listed
 
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
@@ -41,6 +42,7 @@ class Access:
         keep_alive: seconds of silence after which the client sends a keep-alive request; after twice as many the
             connection is given up.
         token: for token authentication, or a function that returns it each time that a broker asks; None for no token.
+        token_hosts: hosts that may receive the token, as `pulsar_wire.hosts` lists them; None for every host.
         tls: for addresses with TLS; None for the system's authorities.
         certificate_auth: without a token, authenticate with the client's TLS certificate.
         listener_name: the brokers' advertised listener whose addresses this client needs; empty for the
@@ -54,6 +56,7 @@ class Access:
     connection_timeout: float = 10.0
     keep_alive: float = 30.0
     token: str | Callable[[], str] | None = None
+    token_hosts: tuple[str, ...] | None = None
     tls: ssl.SSLContext | None = None
     certificate_auth: bool = False
     listener_name: str = ""
@@ -61,6 +64,18 @@ class Access:
     # Of Pulsar 5.0.1.
     protocol_version: int = 21
     scalable_topics: bool = True
+
+    def check_host(self, host: str) -> None:
+        """Check that a host may receive the token.
+
+        Raises:
+            HostNotAllowed: it may not.
+        """
+        if self.token is not None and self.token_hosts is not None and not is_listed(host, self.token_hosts):
+            raise HostNotAllowed(
+                f"{host} would receive the token, and the application did not name it; if it belongs to the cluster,"
+                f" add it to token_hosts (now: {', '.join(self.token_hosts)})"
+            )
 
     def credentials(self) -> tuple[str, bytes] | None:
         """Return the authentication method and its data; None without authentication.

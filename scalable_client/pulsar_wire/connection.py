@@ -87,6 +87,7 @@ class Connection:
         ConnectionLost: the broker cannot be reached.
         TimedOut: the broker does not answer in time.
         AuthenticationFailed: the broker does not accept the credentials.
+        HostNotAllowed: the token must not be sent there.
 
     Attributes:
         address: address of the other side.
@@ -110,6 +111,7 @@ class Connection:
         self._handlers: dict[tuple[Channel, int], Handler] = {}
         self._connected = _Pending()
         self._pinged = False
+        access.check_host(address.host)
         self._transport = Transport(connect(address, access))
         self._thread: threading.Thread | None = None
         if own_thread:

@@ -6,7 +6,8 @@ PulsarError
 ├── TimedOut                 something took longer than allowed
 ├── AlreadyClosed            the object is closed already
 ├── Unsupported              this client does not support it
-│   └── InvalidServiceUrl    not a valid service URL
+│   ├── InvalidServiceUrl    not a valid service URL
+│   └── HostNotAllowed       the application did not name this host for its token; nothing was sent
 ├── ProtocolViolation        the broker sent what the binary protocol does not allow
 └── Refused                  the broker rejected a request, with a code of `ServerError`
     ├── AuthenticationFailed
@@ -53,6 +54,10 @@ class Unsupported(PulsarError):
 
 class InvalidServiceUrl(Unsupported, ValueError):
     """The service URL is invalid."""
+
+
+class HostNotAllowed(Unsupported):
+    """The application did not name this host for its token, or the link has no TLS; nothing was sent."""
 
 
 class ProtocolViolation(PulsarError):

@@ -54,6 +54,8 @@ def url_of(answer: api.CommandLookupTopicResponse, topic: str, *, secure: bool) 
     url = answer.brokerServiceUrlTls if secure else answer.brokerServiceUrl
     if not url:
         raise NoAddress(f"the owner of {topic} has no address {'with' if secure else 'without'} TLS")
+    if secure and not url.startswith("pulsar+ssl://"):
+        raise NoAddress(f"the owner of {topic} announces {url[:100]!r} as its address with TLS, which has none")
     return url
 
 

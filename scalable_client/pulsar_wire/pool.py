@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pulsar_wire.access import Access, Address, addresses
 from pulsar_wire.connection import Connection
-from pulsar_wire.errors import AlreadyClosed, ConnectionLost, PulsarError, TimedOut, Unsupported
+from pulsar_wire.errors import AlreadyClosed, ConnectionLost, HostNotAllowed, PulsarError, TimedOut, Unsupported
 from pulsar_wire.lookup import Owner, find_owner
 
 
@@ -43,6 +43,7 @@ class Pool:
         Raises:
             PulsarError: no connection can be made.
         """
+        self._check_tls(address)
         with self._lock:
             self._check()
             lock = self._locks.setdefault(address, threading.Lock())
@@ -92,6 +93,7 @@ class Pool:
         with self._lock:
             self._check()
         address = addresses(url)[0] if url else self.to_any().address
+        self._check_tls(address)
         return Connection(address, self.access)
 
     def to_owner(self, topic: str) -> Connection:
@@ -121,6 +123,11 @@ class Pool:
         if owner.proxy_to:
             raise Unsupported(f"{topic} is reached through a proxy, which this client does not support")
         return self.to(owner.address)
+
+    def _check_tls(self, address: Address) -> None:
+        """Check that a broker does not lead from TLS to a link without."""
+        if self.secure and not address.secure:
+            raise HostNotAllowed(f"{address} has no TLS, unlike the service URL; nothing was sent there")
 
     def _check(self) -> None:
         if self._closed:

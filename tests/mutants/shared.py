@@ -74,6 +74,8 @@ MUTANTS = mutants(
         },
         _SETTINGS: {
             "shared/common-credentials-instead-of-named-ones": swap("is None", "is False"),
+            "shared/credentials-to-any-host": swap("self.hosts and not", "not self.hosts and not"),
+            "shared/credentials-in-clear-text": swap("not encrypted and", "encrypted and"),
         },
         f"{_SPARK_ENGINE}::test_a_session_starts_without_a_fork_and_moves_no_environment": {
             "shared/environment-moves-while-others-read-it": drop,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -12,6 +11,7 @@ from pydantic import SecretStr
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
 from clients.tls import Tls, brokers_tls
 from models.credentials import Credentials
+from models.destinations import Destinations
 from models.settings import Settings
 
 
@@ -23,22 +23,23 @@ class AdminAccess:
         timeout: longest wait for a connection, and for each part of an answer, in seconds.
         auth: credentials; None for none.
         tls: TLS settings.
+        destinations: hosts that may receive the credentials. None, the default, refuses every host if there are any.
     """
 
     timeout: float = 5.0
     auth: httpx.Auth | None = None
     tls: Tls = field(default_factory=Tls)
+    destinations: Destinations = field(default_factory=Destinations)
 
     @property
     def guarded(self) -> bool:
-        """Whether offered TLS is mandatory: because secrets would be sent, or trust was configured."""
-        return self.auth is not None or self.tls.ca_file is not None or self.tls.cert_file is not None
+        """Whether TLS is mandatory: because secrets would be sent, or TLS was configured."""
+        return self.auth is not None or self.tls.configured
 
-    @classmethod
-    def of(cls, credentials: Credentials, timeout: timedelta) -> AdminAccess:
-        """Return the access to one cluster by the settings of a worker."""
-        seconds = timeout.total_seconds()
-        return cls(timeout=seconds, auth=_auth(credentials, seconds), tls=brokers_tls(credentials))
+    def objection(self, host: str, *, encrypted: bool) -> str:
+        """Return why nothing may be sent to a host; empty if it may."""
+        secret = self.auth is not None
+        return self.destinations.objection(host, encrypted=encrypted, secret=secret, tls=self.tls.configured)
 
     @classmethod
     def from_settings(cls, settings: Settings, name: str = "") -> AdminAccess:
@@ -47,7 +48,10 @@ class AdminAccess:
         Raises:
             UnknownCredentials: the settings have none of this name.
         """
-        return cls.of(settings.credentials_of(name), settings.admin_timeout)
+        credentials, destinations = settings.credentials_of(name), settings.destinations_of(name)
+        seconds = settings.admin_timeout.total_seconds()
+        auth = _auth(credentials, seconds, destinations)
+        return cls(seconds, auth, brokers_tls(credentials), destinations)
 
 
 def token_auth(token: SecretStr, file: str) -> httpx.Auth | None:
@@ -57,7 +61,7 @@ def token_auth(token: SecretStr, file: str) -> httpx.Auth | None:
     return Token(token) if token.get_secret_value() else None
 
 
-def _auth(credentials: Credentials, timeout: float) -> httpx.Auth | None:
+def _auth(credentials: Credentials, timeout: float, destinations: Destinations) -> httpx.Auth | None:
     if credentials.admin_oauth2_key_file:
         return ClientCredentials(
             OAuth2(
@@ -68,6 +72,7 @@ def _auth(credentials: Credentials, timeout: float) -> httpx.Auth | None:
                 scope=credentials.admin_oauth2_scope,
                 ca_file=credentials.admin_oauth2_tls_ca or None,
                 timeout=timeout,
+                destinations=destinations,
             )
         )
     return token_auth(credentials.admin_token, credentials.admin_token_file)

@@ -13,8 +13,17 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from clients.pulsar.admin.connections import Connections
-from clients.pulsar.admin.errors import AdminDenied, misfit, no_answer, reason_of, refusal, where
+from clients.pulsar.admin.errors import (
+    AdminDenied,
+    AdminDestinationRefused,
+    misfit,
+    no_answer,
+    reason_of,
+    refusal,
+    where,
+)
 from clients.tls import Tls, stamp_of
+from models.destinations import Destinations
 
 _METADATA = "/.well-known/openid-configuration"
 # A token is renewed this long before it expires, or after nine tenths of a short life.
@@ -85,6 +94,8 @@ class OAuth2(NamedTuple):
         scope: names of the scope, separated by spaces; empty to omit it.
         ca_file: PEM file of the authorities that sign the endpoint's certificate; None for the system's own.
         timeout: longest wait for an answer, in seconds.
+        destinations: hosts that may get the client secret if the issuer's metadata names them; the configured address
+            may in any case.
     """
 
     key_file: Path
@@ -94,6 +105,7 @@ class OAuth2(NamedTuple):
     scope: str = ""
     ca_file: str | None = None
     timeout: float = 5.0
+    destinations: Destinations = Destinations()
 
 
 class _Key(BaseModel):
@@ -177,10 +189,25 @@ class ClientCredentials(httpx.Auth):
         form |= {name: value for name in ("audience", "scope") if (value := getattr(options, name))}
         with self._client(request) as http:
             url = options.token_url or self._endpoint(http)
-            answer = _send(http, http.build_request("POST", url, data=form))
+            asked = http.build_request("POST", url, data=form)
+            self._check(asked)
+            answer = _send(http, asked)
             if answer.is_client_error:
                 raise AdminDenied(reason_of(answer), **where(answer.request), status=answer.status_code)
             return _parse(answer, _Grant)
+
+    def _check(self, request: httpx.Request) -> None:
+        """Check that the client secret may go where the request goes.
+
+        Raises:
+            AdminDenied: it may not.
+        """
+        options, url = self._options, request.url
+        destinations, configured = options.destinations, httpx.URL(options.token_url or options.issuer_url)
+        if url.host == configured.host:
+            destinations = destinations._replace(hosts=(url.host,))
+        if reason := destinations.objection(url.host, encrypted=url.scheme == "https", secret=True):
+            raise AdminDestinationRefused(reason, **where(request))
 
     def _endpoint(self, http: httpx.Client) -> str:
         url = f"{self._options.issuer_url.rstrip('/')}{_METADATA}"

@@ -139,8 +139,8 @@ def broker_addresses(data: bytes | str) -> set[str]:
 def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
     """Return addresses of the admin interface of a broker, from its registration or from the answer of a lookup.
 
-    HTTPS comes first where the broker offers it. Its plain address follows for the case that the certificate is not
-    trusted, but only where no secret would be sent and no trust was configured.
+    HTTPS comes first where the broker offers it. Its plain address follows for the case that HTTPS does not answer, but
+    only where no secret would be sent and no TLS was configured.
 
     Args:
         data: JSON with `webServiceUrl` and `webServiceUrlTls`, or with `httpUrl` and `httpUrlTls`.
@@ -157,9 +157,9 @@ def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
     except ValueError:
         settings = None
     fields = cast("dict[str, Any]", settings) if isinstance(settings, dict) else {}
-    secure = fields.get("webServiceUrlTls") or fields.get("httpUrlTls")
-    plain = fields.get("webServiceUrl") or fields.get("httpUrl")
-    urls = [str(url) for url in (secure, plain if not (secure and access.guarded) else None) if url]
+    secure = _address(fields, ("webServiceUrlTls", "httpUrlTls"), "https://")
+    plain = _address(fields, ("webServiceUrl", "httpUrl"), "http://")
+    urls = [url for url in (secure, plain if not (secure and access.guarded) else "") if url]
     if not urls:
         raise AdminProtocolError("the broker has registered no web address", method="GET", url="")
     return urls
@@ -170,13 +170,27 @@ def registered_service_url(data: bytes | str, access: AdminAccess) -> str:
 
     Args:
         data: JSON with `pulsarServiceUrl` and `pulsarServiceUrlTls`.
-        access: tells whether there are secrets or settings of trust: then TLS is taken where it is offered.
+        access: tells whether there are secrets or settings of TLS: then TLS is taken where it is offered.
 
     Raises:
         AdminProtocolError: it has none.
     """
     fields = read_object(data, "the registration of a broker")
-    secure, plain = fields.get("pulsarServiceUrlTls"), fields.get("pulsarServiceUrl")
+    secure = _address(fields, ("pulsarServiceUrlTls",), "pulsar+ssl://")
+    plain = _address(fields, ("pulsarServiceUrl",), "pulsar://")
     if url := (secure if access.guarded else plain) or secure or plain:
-        return str(url)
+        return url
     raise AdminProtocolError("the broker has registered no address of its binary protocol", method="GET", url="")
+
+
+def _address(fields: dict[str, Any], names: tuple[str, ...], scheme: str) -> str:
+    """Return the first of these fields that is set; empty if none is.
+
+    Raises:
+        AdminProtocolError: it has another scheme, so that a field for TLS would lead to a link without.
+    """
+    value = next((value for name in names if (value := fields.get(name))), "")
+    if value and not str(value).startswith(scheme):
+        shown = str(value)[:100]
+        raise AdminProtocolError(f"the broker registered {shown!r} as {names[0]}, not {scheme}…", method="GET", url="")
+    return str(value)

@@ -4,7 +4,8 @@ AdminError                      a StoreError with the request and, where one cam
 ├── AdminUnreachable            no connection, or no answer in time; worth a retry
 │   └── AdminServerError        an answer 5xx
 ├── AdminDenied                 401 or 403, or credentials that cannot be had
-│   └── AdminUntrusted          a certificate that the other side does not accept
+│   ├── AdminUntrusted          a certificate that the other side does not accept
+│   └── AdminDestinationRefused the settings do not allow to send the credentials there
 ├── AdminNotFound               404: the requested thing does not exist
 ├── AdminConflict               409: it is there already, or another client has changed it
 │   └── AdminPreconditionFailed 412: something else must be so first
@@ -21,6 +22,7 @@ from typing import Any, Self, TypeVar, cast
 import httpx
 
 from clients.errors import (
+    DestinationRefused,
     StoreConflict,
     StoreDenied,
     StoreError,
@@ -97,6 +99,10 @@ class AdminDenied(AdminError, StoreDenied):
 
 class AdminUntrusted(AdminDenied):
     """The server's certificate is not trusted here, or ours is not there; nothing was sent."""
+
+
+class AdminDestinationRefused(AdminDenied, DestinationRefused):
+    """The settings do not allow to send the credentials to this host, or over this link; nothing was sent."""
 
 
 class AdminNotFound(AdminError, StoreNotFound):

@@ -23,6 +23,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.connections import Connections
 from clients.pulsar.admin.errors import (
     AdminDenied,
+    AdminDestinationRefused,
     AdminError,
     AdminNotFound,
     AdminProtocolError,
@@ -161,6 +162,10 @@ class HttpSession(Closeable):
         raise AdminProtocolError(f"redirected {_HOPS} times, at last to {request.url.host}", **where(request))
 
     def _send(self, request: httpx.Request) -> httpx.Response:
+        # An input, a registration, a redirect or a broker's answer names the address.
+        url = request.url
+        if reason := self.access.objection(url.host, encrypted=url.scheme == "https"):
+            raise AdminDestinationRefused(reason, **where(request))
         try:
             client = self._free.get()
             try:
@@ -200,7 +205,7 @@ class ReadEndpoint:
     Args:
         session: sends the requests.
         urls: addresses of brokers that can all be asked, the preferred one first: the next is asked when one cannot
-            be reached. With an `https` one, a plain one may follow only if nothing secret is sent.
+            be reached. After a certificate that is not trusted, only addresses with TLS follow.
     """
 
     def __init__(self, session: HttpSession, urls: Sequence[str]) -> None:
@@ -270,6 +275,8 @@ class ReadEndpoint:
         full = path if path.startswith("/lookup/") else f"{BASE}{path}"
         untold: AdminError | None = None
         for number in self._in_turn():
+            if isinstance(untold, AdminUntrusted) and not self.urls[number].startswith("https:"):
+                continue
             try:
                 answer = self._session.request(method, f"{self.urls[number]}{full}", **more)
             except (AdminUnreachable, AdminUntrusted) as error:

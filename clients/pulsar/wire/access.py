@@ -11,6 +11,7 @@ from clients.errors import StoreDenied
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import Token
 from clients.tls import Tls
+from models.destinations import Destinations
 from pulsar_wire.access import Access
 
 NOTE = "pulsar-migrate"
@@ -25,11 +26,13 @@ class WireAccess:
         timeout: longest wait for a connection and for each answer, in seconds.
         token: that is sent; empty for none. It is never shown.
         tls: how TLS is done, with our own certificate as credentials where there is no token.
+        destinations: hosts that may receive the token.
     """
 
     timeout: float = 10.0
     token: str = field(default="", repr=False)
     tls: Tls = field(default_factory=Tls)
+    destinations: Destinations = field(default_factory=Destinations)
 
     @classmethod
     def of(cls, access: AdminAccess, *, timeout: float = 10.0) -> WireAccess:
@@ -38,13 +41,17 @@ class WireAccess:
         Raises:
             AdminError: a token cannot be had.
         """
-        return cls(timeout=timeout, token=_token(access), tls=access.tls)
+        return cls(timeout=timeout, token=_token(access), tls=access.tls, destinations=access.destinations)
 
     @property
     def admin(self) -> AdminAccess:
         """The same credentials for the admin interface, where only these travelled."""
         auth = Token(SecretStr(self.token)) if self.token else None
-        return AdminAccess(timeout=self.timeout, auth=auth, tls=self.tls)
+        return AdminAccess(timeout=self.timeout, auth=auth, tls=self.tls, destinations=self.destinations)
+
+    def objection(self, host: str, *, encrypted: bool) -> str:
+        """Return why nothing may be sent to a host; empty if it may."""
+        return self.admin.objection(host, encrypted=encrypted)
 
     def connecting(self, *, secure: bool) -> Access:
         """Return the same for a connection, with certificates as they are in their files now.

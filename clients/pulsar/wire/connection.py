@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from clients.closeable import Closeable
 from clients.errors import (
+    DestinationRefused,
     NoServer,
     RetryableError,
     StoreConflict,
@@ -101,10 +102,14 @@ class BrokerConnection(Closeable):
     Raises:
         StoreUnreachable: it cannot be made, or nothing answers in time.
         StoreDenied: the credentials or the certificate are refused.
+        DestinationRefused: the settings do not allow to send the credentials there.
     """
 
     def __init__(self, address: Address, access: WireAccess, *, proxy_to: str = "") -> None:
         self.server = proxy_to or str(address)
+        # The address may come from a registration or from the answer to a lookup.
+        if reason := access.objection(address.host, encrypted=address.secure):
+            raise DestinationRefused(f"connecting to {address}: {reason}", server=self.server)
         self.access = _access(address, access)
         with store_errors("connecting", self.server):
             self.wire = Connection(address, self.access, proxy_to=proxy_to, own_thread=False)

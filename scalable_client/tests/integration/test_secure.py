@@ -29,6 +29,7 @@ from pulsar_scalable.native.consumer import SegmentConsumerOptions
 from pulsar_wire.access import Access as WireAccess
 from pulsar_wire.access import tls_context
 from tests.support.clients.certificates import Authority
+from tests.support.clients.destinations import LOOPBACK
 from tests.support.clients.pulsar_auth import SUPERUSER, TokenKey, tls_settings
 from tests.support.stacks import MakeStack
 
@@ -81,7 +82,7 @@ def secure(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest
         (broker,) = brokers(reader)
     config = json.loads(broker.data)
     trust = str(authority.cert_file)
-    access = AdminAccess(30, Token(SecretStr(key.token(SUPERUSER))), Tls(trust))
+    access = AdminAccess(30, Token(SecretStr(key.token(SUPERUSER))), Tls(trust), LOOPBACK)
     with PulsarAdmin.open(access, [str(config["webServiceUrlTls"])]) as admin:
         admin.scalable_topics.create(NAME, 2)
     return Secure(str(config["pulsarServiceUrlTls"]), stack.broker_url, trust, key, TokenKey())

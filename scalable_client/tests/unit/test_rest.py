@@ -27,6 +27,7 @@ class Controller(HTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.status = 200
+        self.location = ""
         self.body = b'{"layoutEpoch": 3, "generation": 2, "segments": []}'
         self.asked: list[tuple[str, str, str | None, bytes]] = []
 
@@ -46,6 +47,8 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append((self.command, self.path, self.headers.get("Authorization"), body))
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(self.server.body)))
+        if self.server.location:
+            self.send_header("Location", self.server.location)
         self.end_headers()
         self.wfile.write(self.server.body)
 
@@ -67,7 +70,7 @@ def controller() -> Generator[Controller]:
 
 def test_joining_and_leaving(controller: Controller) -> None:
     """Both requests name the consumer in the path, and carry the client's identity."""
-    access = RestAccess(token=lambda: "secret")
+    access = RestAccess((controller.url,), token=lambda: "secret")
     message = join(access, [controller.url], CONSUMER, ConsumerKind.STREAM)
     assert (message.generation, message.assignment.epoch, message.assignment.segments) == (2, 3, ())
     leave(access, [controller.url], CONSUMER)
@@ -104,9 +107,36 @@ def test_a_refusal_that_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise urllib.error.HTTPError("http://127.0.0.1/", 503, "", Message(), cast("IO[bytes]", Broken()))
 
-    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", refuse)
     with pytest.raises(errors.ConnectionLost, match="503"):
         join(RestAccess(), ["http://127.0.0.1"], CONSUMER, ConsumerKind.STREAM)
+
+
+def test_a_layout_does_not_lead_the_token_away(controller: Controller) -> None:
+    """A layout's URL gets the token only with TLS, on a host that the application named; else the next one is asked."""
+    access = RestAccess(token="secret", token_hosts=("brokers.example.com",))
+    for url, reason in ((controller.url, "has no TLS"), ("https://evil.example.com", "the application did not")):
+        with pytest.raises(errors.HostNotAllowed, match=reason):
+            join(access, [url], CONSUMER, ConsumerKind.STREAM)
+    access.check("https://brokers.example.com:8443")
+    assert controller.asked == []
+    own = RestAccess((controller.url,), token="secret")
+    assert join(own, ["https://evil.example.com", controller.url], CONSUMER, ConsumerKind.STREAM).generation == 2
+
+
+def test_redirects_are_refused(controller: Controller) -> None:
+    """The token would go to the host that a redirect names."""
+    controller.status, controller.location = 302, f"{controller.url}elsewhere"
+    with pytest.raises(errors.Refused, match="302"):
+        join(RestAccess((controller.url,), token="secret"), [controller.url], CONSUMER, ConsumerKind.STREAM)
+    assert len(controller.asked) == 1
+
+
+def test_long_answers_are_refused(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer is read up to a limit."""
+    monkeypatch.setattr("pulsar_scalable.controlled.rest._LARGEST_ANSWER", 10)
+    with pytest.raises(errors.ProtocolViolation, match="longer than 10 bytes"):
+        join(RestAccess(), [controller.url], CONSUMER, ConsumerKind.STREAM)
 
 
 def test_controllers_that_are_away(controller: Controller) -> None:

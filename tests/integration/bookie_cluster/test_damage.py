@@ -144,6 +144,7 @@ def place(make_stack: MakeStack, tmp_path_factory: pytest.TempPathFactory) -> Ge
             PULSAR_MIGRATE_BROKER_START_COMMAND=json.dumps([*program, "start-brokers", *folder]),
             PULSAR_MIGRATE_BROKER_WEBHOOK=webhook.url,
             PULSAR_MIGRATE_BROKER_WEBHOOK_TOKEN=TOKEN,
+            PULSAR_MIGRATE_ALLOW_PLAIN="true",
         ),
         Operator(stack.temporal_address) as operator,
     ):

@@ -27,6 +27,7 @@ from clients.pulsar.names import TopicName
 from pulsar_devstack.servers.server_releases import chosen_release
 from pulsar_devstack.servers.stack import StackSpec
 from pulsar_devstack.traffic.pulsar_client import pulsar
+from tests.support.clients.destinations import LOOPBACK_PLAIN
 from tests.support.clients.pulsar_auth import SUPERUSER, TokenKey
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for, wait_until_equal
@@ -60,7 +61,7 @@ def urls(make_stack: MakeStack, key: TokenKey) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def admin(urls: tuple[str, str], key: TokenKey) -> Generator[PulsarAdmin]:
     """A superuser, with a tenant and a namespace."""
-    access = AdminAccess(timeout=30, auth=Token(SecretStr(key.token(SUPERUSER))))
+    access = AdminAccess(30, Token(SecretStr(key.token(SUPERUSER))), destinations=LOOPBACK_PLAIN)
     with PulsarAdmin.open(access, urls[:1]) as admin:
         admin.tenants.create(TENANT, Tenant(admin_roles=("boss",), allowed_clusters=(CLUSTER,)))
         admin.namespaces.create(SPACE)
@@ -380,7 +381,7 @@ def test_a_path_that_a_broker_lacks(admin: PulsarAdmin) -> None:
 def test_a_reader_reads_the_same(admin: PulsarAdmin, urls: tuple[str, str], key: TokenKey) -> None:
     """The client without calls for changes can read everything that the full client can read."""
     name = topic(admin, "shown")
-    access = AdminAccess(timeout=30, auth=Token(SecretStr(key.token(SUPERUSER))))
+    access = AdminAccess(30, Token(SecretStr(key.token(SUPERUSER))), destinations=LOOPBACK_PLAIN)
     with PulsarAdminReader.open(access, urls[:1]) as reader:
         assert reader.topics.internal_info(name) == admin.topics.internal_info(name)
         assert reader.namespaces.policies(SPACE) == admin.namespaces.policies(SPACE)

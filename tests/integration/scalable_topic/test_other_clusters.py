@@ -34,6 +34,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.clients.certificates import Authority
+from tests.support.clients.destinations import LOOPBACK
 from tests.support.clients.pulsar_auth import TokenKey, tls_settings
 from tests.support.lifecycle.environment import Environment
 from tests.support.scalable_topic.topics import QUEUE, fill, regular_parents_of
@@ -100,7 +101,7 @@ class _Safe(NamedTuple):
 
     def access(self, role: str) -> AdminAccess:
         """Return how a role talks to them."""
-        return AdminAccess(30, Token(SecretStr(self.key.token(role))), Tls(str(self.authority.cert_file)))
+        return AdminAccess(30, Token(SecretStr(self.key.token(role))), Tls(str(self.authority.cert_file)), LOOPBACK)
 
 
 @pytest.fixture(scope="module")

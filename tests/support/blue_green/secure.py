@@ -25,6 +25,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.pulsar_client import pulsar
 from tests.support.clients.certificates import Authority
+from tests.support.clients.destinations import LOOPBACK
 from tests.support.clients.pulsar_auth import TokenKey, tls_settings
 from tests.support.lifecycle.environment import Secrets
 from tests.support.stacks import MakeStack
@@ -137,7 +138,7 @@ def _start(make_stack: MakeStack, authority: Authority, key: TokenKey, name: str
     (broker,) = brokers(reader)
     reader.close()
     registration = json.loads(broker.data)
-    access = AdminAccess(30, Token(SecretStr(key.token(superuser))), Tls(str(authority.cert_file)))
+    access = AdminAccess(30, Token(SecretStr(key.token(superuser))), Tls(str(authority.cert_file)), LOOPBACK)
     return SecureCluster(
         stack,
         authority,

@@ -28,11 +28,15 @@ class Secrets:
     folder: Path
 
     def settings(self) -> dict[str, Any]:
-        """Return the worker's settings: a token and a certificate authority for each name."""
+        """Return the worker's settings: a token, a certificate authority and the hosts for each name."""
         return {
-            f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__ADMIN_{kind}": str(file)
+            f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__{field}": str(value)
             for name in _NAMES
-            for kind, file in (("TOKEN_FILE", self._token(name)), ("TLS_CA", self._authority(name)))
+            for field, value in (
+                ("ADMIN_TOKEN_FILE", self._token(name)),
+                ("ADMIN_TLS_CA", self._authority(name)),
+                ("HOSTS", "127.0.0.1,localhost"),
+            )
         }
 
     def write(self, name: str, token: str, authority: Path) -> None:

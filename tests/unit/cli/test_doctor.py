@@ -204,7 +204,11 @@ def test_credentials(tmp_path: Path) -> None:
 
     key = tmp_path / "key.json"
     key.write_text('{"client_id": "us", "client_secret": "secret"}')
-    oauth = {"admin_oauth2_key_file": str(key), "admin_oauth2_token_url": "http://127.0.0.1:1/token"}
+    oauth = {
+        "admin_oauth2_key_file": str(key),
+        "admin_oauth2_token_url": "http://127.0.0.1:1/token",
+        "allow_plain": True,
+    }
     lost = finding(oauth, "credentials for brokers")
     assert (lost.exit_code, "127.0.0.1:1" in lost.detail) == (ExitCode.UNREACHABLE, True), lost
     assert finding(oauth, "PULSAR_MIGRATE_ADMIN_OAUTH2_KEY_FILE").level is Level.OK
@@ -229,6 +233,17 @@ def test_named_credentials(tmp_path: Path) -> None:
     assert finding(settings, f"{prefix}TOKEN_FILE").level is Level.OK
     assert finding(settings, f"{prefix}TLS_CA").level is Level.OK
     assert "key values mismatch" in finding(settings, f"{prefix}TLS_CERTIFICATE").detail
+
+
+def test_hosts_of_credentials() -> None:
+    """A set with a secret needs a list of hosts, and plain links are a warning."""
+    subject, secret = "hosts of credentials", {"admin_token": "secret"}
+    missing = finding(secret, subject)
+    assert (missing.level, "PULSAR_MIGRATE_HOSTS is not set" in missing.detail) == (Level.FAILED, True), missing
+    named = finding({"credentials": {"green": secret}}, f"{subject} (green)")
+    assert "PULSAR_MIGRATE_CREDENTIALS__GREEN__HOSTS is not set" in named.detail, named
+    assert finding({**secret, "hosts": "a, .b"}, subject).detail == "a, .b"
+    assert finding({**secret, "hosts": "a", "allow_plain": True}, subject).level is Level.WARNING
 
 
 def test_unknown_credentials_of_an_input() -> None:

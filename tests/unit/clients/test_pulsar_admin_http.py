@@ -5,8 +5,10 @@ What a real broker does give is tested on one: tests/integration/clients/test_pu
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
+import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,7 @@ from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import (
     AdminConflict,
     AdminDenied,
+    AdminDestinationRefused,
     AdminError,
     AdminNotFound,
     AdminPreconditionFailed,
@@ -32,12 +35,15 @@ from clients.pulsar.admin.errors import (
     AdminServerError,
     AdminUnreachable,
     AdminUnsupported,
+    AdminUntrusted,
 )
 from clients.pulsar.admin.http import Endpoint, HttpSession
 from clients.tls import Tls
+from models.destinations import Destinations
 
 Answering = Callable[[httpx.Request], httpx.Response]
-TOKEN = AdminAccess(auth=Token(SecretStr("secret")))
+HOSTS = Destinations(("one", "two", "gone", "gone.too", "b"))
+TOKEN = AdminAccess(auth=Token(SecretStr("secret")), destinations=HOSTS)
 KEY_FILE = {"type": "client_credentials", "client_id": "me", "client_secret": "hidden"}
 ISSUER = "https://issuer.example/realm"
 
@@ -151,7 +157,7 @@ def test_redirects_in_a_circle_end() -> None:
     """Five hops are too many, and the error names the last host."""
     servers = Servers(one=to("http://two/admin/v2/x"), two=to("http://one/admin/v2/x"))
     with pytest.raises(AdminProtocolError, match="redirected 5 times, at last to two"):
-        servers.endpoint("http://one").put("/x")
+        servers.endpoint("http://one", access=AdminAccess()).put("/x")
     assert len(servers.asked) == 5
 
 
@@ -274,20 +280,24 @@ def test_no_address_is_an_error_of_its_own() -> None:
         Servers().session().request("GET", "http://[::1/")
 
 
-def test_https_is_preferred_and_secrets_are_never_sent_in_clear_text() -> None:
-    """A plain address is left out where HTTPS is offered and a secret or a trust setting is there."""
+def test_registered_addresses_without_tls_are_for_those_who_have_no_secret() -> None:
+    """A plain address is left out where HTTPS is offered and a secret or TLS is configured; each has its own scheme."""
     both = json.dumps({"webServiceUrl": "http://b:80", "webServiceUrlTls": "https://b:443"})
     assert registered_urls(both, AdminAccess()) == ["https://b:443", "http://b:80"]
     assert registered_urls(both, TOKEN) == ["https://b:443"]
     assert registered_urls(both, AdminAccess(tls=Tls(ca_file="ca.pem"))) == ["https://b:443"]
+    # The request says why it is not sent.
     assert registered_urls('{"httpUrl": "http://b:80", "httpUrlTls": null}', TOKEN) == ["http://b:80"]
     for wrong in ("{}", "", "[]"):
         with pytest.raises(AdminProtocolError, match="no web address"):
             registered_urls(wrong, TOKEN)
+    for forged in ({"webServiceUrlTls": "http://b:80"}, {"webServiceUrl": "ftp://b"}, {"httpUrlTls": "HTTP://b"}):
+        with pytest.raises(AdminProtocolError, match="the broker registered"):
+            registered_urls(json.dumps(forged), TOKEN)
 
 
 def test_addresses_of_the_binary_protocol() -> None:
-    """With secrets or a setting of trust that with TLS, where it is offered; else the plain one, where there is one."""
+    """With secrets or TLS settings that with TLS, where it is offered; else the plain one, where there is one."""
     both = json.dumps({"pulsarServiceUrl": "pulsar://b:6650", "pulsarServiceUrlTls": "pulsar+ssl://b:6651"})
     assert registered_service_url(both, AdminAccess()) == "pulsar://b:6650"
     assert registered_service_url(both, TOKEN) == "pulsar+ssl://b:6651"
@@ -295,13 +305,85 @@ def test_addresses_of_the_binary_protocol() -> None:
     assert registered_service_url('{"pulsarServiceUrlTls": "pulsar+ssl://b:1"}', AdminAccess()) == "pulsar+ssl://b:1"
     with pytest.raises(AdminProtocolError, match="no address of its binary protocol"):
         registered_service_url("{}", TOKEN)
+    with pytest.raises(AdminProtocolError, match="registered 'pulsar://b:1' as pulsarServiceUrlTls"):
+        registered_service_url('{"pulsarServiceUrlTls": "pulsar://b:1"}', TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("access", "url", "message"),
+    [
+        (TOKEN, "https://elsewhere/", "elsewhere is not among the hosts of these credentials .*PULSAR_MIGRATE_HOSTS"),
+        (TOKEN, "http://one", "credentials are set for one, and the link is not encrypted.*ALLOW_PLAIN=true"),
+        (AdminAccess(auth=TOKEN.auth), "https://one", "no hosts are listed .*cure: set PULSAR_MIGRATE_HOSTS=one"),
+        (AdminAccess(tls=Tls(cert_file="c")), "http://one", "TLS is set for one, and the link is not encrypted"),
+        (AdminAccess(destinations=HOSTS), "http://elsewhere", "elsewhere is not among the hosts"),
+    ],
+)
+def test_nothing_is_sent_where_the_settings_do_not_allow_it(access: AdminAccess, url: str, message: str) -> None:
+    """Not one byte goes to a host that is not listed, or over a link without TLS."""
+    servers = Servers(one=ok, elsewhere=ok)
+    session = HttpSession(dataclasses.replace(access, tls=Tls()), transport=servers)
+    session.access = access
+    with pytest.raises(AdminDestinationRefused, match=message):
+        Endpoint(session, [url, "https://one"]).get("/x")
+    assert servers.asked == []
+
+
+def test_a_redirect_leads_to_no_other_host() -> None:
+    """The token stays with the hosts that are listed, also when a listed one redirects."""
+    servers = Servers(one=to("https://elsewhere/admin/v2/x"), elsewhere=ok)
+    with pytest.raises(AdminDestinationRefused, match="elsewhere is not among the hosts"):
+        servers.endpoint("https://one").get("/x")
+    assert [request.url.host for request in servers.asked] == ["one"]
+
+
+def test_plain_links_can_be_allowed() -> None:
+    """The settings of a set may allow plain links; the list of hosts still holds."""
+    plain = AdminAccess(auth=TOKEN.auth, destinations=HOSTS._replace(allow_plain=True))
+    servers = Servers(one=ok, elsewhere=ok)
+    assert servers.endpoint("http://one", access=plain).get("/x").is_success
+    with pytest.raises(AdminDestinationRefused):
+        servers.endpoint("http://elsewhere", access=plain).get("/x")
+
+
+def test_an_untrusted_certificate_does_not_lead_to_a_plain_address() -> None:
+    """A certificate that is not trusted may be an attack: only addresses with TLS are asked after it."""
+
+    def untrusted(_: httpx.Request) -> httpx.Response:
+        cause = ssl.SSLCertVerificationError("self-signed")
+        cause.verify_message = "self-signed"
+        raise httpx.ConnectError("refused") from cause
+
+    servers = Servers(one=untrusted, two=ok, b=ok)
+    with pytest.raises(AdminUntrusted):
+        servers.endpoint("https://one", "http://two", access=AdminAccess()).get("/x")
+    assert servers.endpoint("https://one", "http://two", "https://b", access=AdminAccess()).get("/x").is_success
+    assert [request.url.host for request in servers.asked] == ["one", "one", "b"]
+
+
+@pytest.mark.parametrize("metadata", [True, False])
+def test_a_client_secret_goes_to_its_server_only(tmp_path: Path, metadata: bool) -> None:
+    """The secret of OAuth2 needs HTTPS, and a token endpoint of another host must be listed."""
+    key = tmp_path / "key.json"
+    key.write_text(json.dumps(KEY_FILE))
+    forged = "https://elsewhere/token" if metadata else "http://issuer/token"
+    servers = Servers(issuer=lambda _: httpx.Response(200, json={"token_endpoint": forged}), elsewhere=ok, one=ok)
+    options = (
+        OAuth2(key, issuer_url="https://issuer", destinations=HOSTS)
+        if metadata
+        else OAuth2(key, token_url=forged, destinations=HOSTS)
+    )
+    access = AdminAccess(auth=ClientCredentials(options, transport=servers), destinations=HOSTS)
+    with pytest.raises(AdminDestinationRefused, match="elsewhere is not among" if metadata else "is not encrypted"):
+        servers.endpoint("https://one", access=access).get("/x")
+    assert [request.method for request in servers.asked] == ["GET"] * metadata
 
 
 def test_a_token_file_is_read_again_when_the_server_refuses_the_token(tmp_path: Path) -> None:
     """A token that was renewed within the file's time stamp is found too, and a refusal of the same one is final."""
     file = tmp_path / "token"
     file.write_text("old\n")
-    access = AdminAccess(auth=TokenFile(file))
+    access = AdminAccess(auth=TokenFile(file), destinations=HOSTS)
     seen: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -352,7 +434,7 @@ def test_a_token_is_renewed_shortly_before_it_expires(key_file: Path) -> None:
     now, issuer, servers = [0.0], Issuer(), Servers(one=ok)
     options = OAuth2(key_file, issuer_url=f"{ISSUER}/", audience="urn:pulsar", scope="a b")
     auth = ClientCredentials(options, clock=lambda: now[0], transport=Servers(issuer=issuer))
-    endpoint = servers.endpoint("https://one", access=AdminAccess(auth=auth))
+    endpoint = servers.endpoint("https://one", access=AdminAccess(auth=auth, destinations=HOSTS))
     for now[0] in (0.0, 539.0, 541.0):
         endpoint.get("/x")
     assert servers.tokens == ["t1", "t1", "t2"]
@@ -366,7 +448,7 @@ def test_a_refused_token_is_renewed_once(key_file: Path) -> None:
     issuer, answers = Issuer(expires_in=None), iter((200, 401, 200, 401, 401))
     servers = Servers(one=lambda _: httpx.Response(next(answers)))
     auth = ClientCredentials(OAuth2(key_file, token_url=f"{ISSUER}/token"), transport=Servers(issuer=issuer))
-    endpoint = servers.endpoint("https://one", access=AdminAccess(auth=auth))
+    endpoint = servers.endpoint("https://one", access=AdminAccess(auth=auth, destinations=HOSTS))
     endpoint.get("/x")
     endpoint.post("/x", {"a": 1})
     assert servers.asked[-1].content == b'{"a":1}'
@@ -386,7 +468,7 @@ def test_threads_share_a_token(key_file: Path) -> None:
         return httpx.Response(200)
 
     auth = ClientCredentials(OAuth2(key_file, token_url=f"{ISSUER}/token"), transport=Servers(issuer=issuer))
-    endpoint = Servers(one=answer).endpoint("https://one", access=AdminAccess(auth=auth))
+    endpoint = Servers(one=answer).endpoint("https://one", access=AdminAccess(auth=auth, destinations=HOSTS))
     with ThreadPoolExecutor(8) as pool:
         assert [response.status_code for response in pool.map(endpoint.get, ["/x"] * 8)] == [200] * 8
     assert len(issuer.forms) == 2
@@ -412,7 +494,7 @@ def test_a_token_endpoint_that_gives_none(key_file: Path, answer: Answering, kin
     auth = ClientCredentials(OAuth2(key_file, token_url=f"{ISSUER}/token"), transport=Servers(issuer=answer))
     servers = Servers(one=ok)
     with pytest.raises(kind, match=said) as caught:
-        servers.endpoint("https://one", access=AdminAccess(auth=auth)).get("/x")
+        servers.endpoint("https://one", access=AdminAccess(auth=auth, destinations=HOSTS)).get("/x")
     assert caught.value.url == f"{ISSUER}/token"
     assert "hidden" not in str(caught.value)
     assert servers.asked == []
@@ -429,7 +511,7 @@ def test_a_key_file_that_cannot_be_used(tmp_path: Path, text: str | None, said: 
         file.write_text(text)
     auth = ClientCredentials(OAuth2(file, token_url=f"{ISSUER}/token"), transport=Servers())
     with pytest.raises(AdminDenied, match=said) as caught:
-        Servers(one=ok).endpoint("https://one", access=AdminAccess(auth=auth)).get("/x")
+        Servers(one=ok).endpoint("https://one", access=AdminAccess(auth=auth, destinations=HOSTS)).get("/x")
     assert "hidden" not in str(caught.value)
 
 

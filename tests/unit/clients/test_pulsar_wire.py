@@ -13,6 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from clients.errors import (
+    DestinationRefused,
     StoreConflict,
     StoreContention,
     StoreDenied,
@@ -31,6 +32,7 @@ from clients.pulsar.wire.lookup import greet
 from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.producer import RawProducer
 from clients.tls import Tls
+from models.destinations import Destinations
 from pulsar_wire.access import addresses
 from pulsar_wire.errors import ProtocolViolation, ServerError
 from pulsar_wire.frames import SIZE, Command, decode, encode
@@ -57,6 +59,7 @@ RECEIVED = bytes.fromhex("0000001708094a130802120f0814100018ffffffffffffffffff01
 RECEIPT = bytes.fromhex("0000001908073a15080210001a040814100120ffffffffffffffffff01")
 TOPIC = TopicName.parse("public/default/t")
 SHORT = WireAccess(timeout=0.5)
+LOCAL = Destinations(("127.0.0.1",), allow_plain=True)
 
 _URLS: list[str] = []
 """The double's address, which it gives as that of the topic's owner."""
@@ -116,6 +119,15 @@ def test_credentials() -> None:
     assert certified.connecting(secure=False).credentials() == ("tls", b"")
     with pytest.raises(StoreDenied, match="only tokens"):
         WireAccess.of(AdminAccess(auth=httpx.BasicAuth("user", "password")))
+
+
+def test_a_token_stays_with_its_hosts() -> None:
+    """No connection is opened to a host that is not listed, or without TLS: a lookup may name any address."""
+    access = WireAccess(token="secret", destinations=LOCAL._replace(allow_plain=False))
+    with pytest.raises(DestinationRefused, match="evil is not among the hosts"):
+        BrokerConnection(addresses("pulsar+ssl://evil:6651")[0], access)
+    with pytest.raises(DestinationRefused, match="the link is not encrypted"):
+        BrokerConnection(addresses("pulsar://127.0.0.1:6650")[0], access)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +230,12 @@ def test_token() -> None:
 
     with _broker(answer) as url:
         RawProducer(
-            url, TOPIC, WireAccess(timeout=0.5, token="secret"), name="copy", notes={}, on_stored=lambda _: None
+            url,
+            TOPIC,
+            WireAccess(timeout=0.5, token="secret", destinations=LOCAL),
+            name="copy",
+            notes={},
+            on_stored=lambda _: None,
         ).close()
     assert sent == [b"secret", b"secret"]
 

@@ -15,9 +15,11 @@ from clients.errors import NoCredentials
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, Token, TokenFile
 from clients.stores import Access
-from models.credentials import UnknownCredentials
+from clients.tls import Tls
+from models.credentials import SECRETS, UnknownCredentials
 from models.settings import Settings
 from process.exit_codes import CommandFailed
+from worker.process import run_worker
 
 SECRET = "hidden-secret"
 
@@ -144,13 +146,47 @@ def test_a_named_set_has_all_that_the_common_one_has(monkeypatch: pytest.MonkeyP
     assert green.admin_token.get_secret_value() == "12345"
     assert (green.admin_tls_ca, green.admin_tls_verify_hostname) == ("", False)
     assert green.zookeeper_credentials == (("digest", f"green:{SECRET}".encode()),)
-    assert AdminAccess.from_settings(given, "bare") == AdminAccess()
-    assert Access.from_settings(given, "bare") == Access()
+    bare = AdminAccess.from_settings(given, "bare")
+    assert (bare.auth, bare.tls, bare.guarded) == (None, Tls(), False)
+    assert Access.from_settings(given, "bare").zookeeper_auth == ()
     assert given.credentials_of("") is given
     assert AdminAccess.from_settings(given).tls.ca_file == "common.pem"
     for shown in (repr(given), str(given), given.model_dump_json()):
         assert SECRET not in shown
         assert "12345" not in shown
+
+
+def test_a_set_goes_to_its_own_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each set lists its hosts, and messages name the variable of the set."""
+    given = settings(
+        monkeypatch, hosts="a.example.com, .svc", **{f"{GREEN}hosts": "[::1],10.0.0.0/8", f"{GREEN}allow_plain": "true"}
+    )
+    assert given.destinations_of("").hosts == ("a.example.com", ".svc")
+    green = AdminAccess.from_settings(given, "green").destinations
+    assert (green.hosts, green.allow_plain) == (("::1", "10.0.0.0/8"), True)
+    for host in ("10.2.3.4", "::1", "[::1]"):
+        assert green.objection(host, encrypted=False, secret=True) == ""
+    for host in ("11.0.0.1", "localhost", "10.0.0.1.example.com"):
+        assert "PULSAR_MIGRATE_CREDENTIALS__GREEN__HOSTS" in green.objection(host, encrypted=True, secret=False)
+    common = given.destinations_of("")
+    for host in ("A.example.com.", "b.svc", "c.b.SVC"):
+        assert common.objection(host, encrypted=True, secret=True) == ""
+    for host in ("svc", "evilsvc", "b.a.example.com", "a.example.com.evil"):
+        assert "is not among the hosts" in common.objection(host, encrypted=True, secret=True)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_worker_does_not_start_with_secrets_that_may_go_anywhere(tmp_path: Path, secret: str) -> None:
+    """Each set with a secret must list its hosts; the error names the variable."""
+    value = ("digest:a:b",) if secret == "zookeeper_auth" else str(tmp_path / "file")
+    given = {secret: value, **({"admin_oauth2_token_url": "https://a"} if "oauth2" in secret else {})}
+    for settings, variable in (
+        (Settings.model_validate(given), "PULSAR_MIGRATE_HOSTS"),
+        (Settings.model_validate({"credentials": {"green": given}}), "PULSAR_MIGRATE_CREDENTIALS__GREEN__HOSTS"),
+    ):
+        with pytest.raises(CommandFailed, match=f"^error: {variable} is not set"):
+            run_worker(settings)
+    Settings.model_validate({**given, "hosts": "a"}).check_hosts()
 
 
 def test_an_unknown_name_does_not_get_the_common_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +208,7 @@ def test_an_unknown_name_does_not_get_the_common_credentials(monkeypatch: pytest
             "CREDENTIALS__GREEN: admin_token and admin_",
         ),
         ({f"{GREEN}admin_oauth2_key_file": "k"}, "CREDENTIALS__GREEN: admin_oauth2_key_file needs either"),
+        ({f"{GREEN}hosts": "http://a"}, "CREDENTIALS__GREEN: 'http://a' is not a host"),
         ({f"{GREEN}admin_tls_key": "k"}, "CREDENTIALS__GREEN: admin_tls_key needs admin_tls_certificate"),
         ({f"{GREEN}task_queue": "q"}, "CREDENTIALS__GREEN__TASK_QUEUE: Extra inputs"),
         ({"credentials": '{"Green":{}}'}, "CREDENTIALS__GREEN.*should match pattern"),
