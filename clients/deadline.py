@@ -12,17 +12,22 @@ class Deadline:
     """The latest end of one answer.
 
     Args:
-        timeout: seconds that one part of the answer may take.
+        timeout: seconds that one part of the answer may take; None for any number.
 
     Attributes:
         seconds: what the whole answer may take.
     """
 
-    def __init__(self, timeout: float) -> None:
-        self.seconds = PARTS * timeout
+    def __init__(self, timeout: float | None) -> None:
+        self.seconds = float("inf") if timeout is None else PARTS * timeout
         self._end = time.monotonic() + self.seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self._end
 
     def check(self) -> None:
         """Raise TimeoutError once the time is over."""
-        if time.monotonic() > self._end:
+        if self.is_over:
             raise TimeoutError(f"the whole answer took longer than {self.seconds:g} s")

@@ -48,7 +48,8 @@ class BookieConnection:
         loop: what waits for it.
         read_timeout: seconds of waiting without a byte while an entry is due, after which the connection is given up. A
             request that is not answered within four times as long ends it too.
-        add_timeout: the same while only answers to adds are awaited, which wait for the bookie's disk.
+        add_timeout: the same while only answers to adds are awaited, which wait for the bookie's disk; without one of
+            them for four times as long, the connection is given up whatever else arrives.
         on_lost: called once when the connection is lost or given up, with the reason and whether an answer was due.
 
     Attributes:
@@ -83,7 +84,7 @@ class BookieConnection:
         self._reads: dict[tuple[int, int], deque[tuple[float, OnAnswer]]] = {}
         self._batches: dict[int, tuple[float, OnAnswer]] = {}
         self._number = 0
-        self._heard = self._loop.waited
+        self._heard = self._add_answered = self._loop.waited
         self._frames = FrameBuffer()
         loop.add(self)
 
@@ -109,6 +110,8 @@ class BookieConnection:
         # As for reads: what was silent because nothing was asked is not late.
         if not self.awaiting:
             self._heard = self._loop.waited
+        if not self.unanswered_adds:
+            self._add_answered = self._loop.waited
         self._queue.extend(frames)
         self._pending_adds.append(bodies, size)
         self.unanswered_adds += len(bodies)
@@ -202,6 +205,8 @@ class BookieConnection:
         begun += [next(iter(self._reads.values()))[0][0]] if self._reads else []
         if begun and self._heard - min(begun) > _TIMEOUT_FACTOR * self._read_timeout:
             self.lose(f"left a request unanswered for {_TIMEOUT_FACTOR * self._read_timeout:g} s")
+        elif self.unanswered_adds and self._heard - self._add_answered > _TIMEOUT_FACTOR * self._add_timeout:
+            self.lose(f"answered no add for {_TIMEOUT_FACTOR * self._add_timeout:g} s")
 
     def _take_off(self, sent: int) -> None:
         queue = self._queue
@@ -249,6 +254,7 @@ class BookieConnection:
         if not 0 < counted <= self.unanswered_adds:
             raise StoreProtocolError("an answer to an add that was not sent")
         frames.start += counted * wire_v2.ADD_ANSWER.size
+        self._add_answered = self._heard
         self.unanswered_adds -= counted
         # A bookie with too much to do refuses before it takes what came later: the refused are still known.
         self.refused_adds += [RefusedAdd(*add, self._pending_adds.take(*add[:2])) for add in refused]

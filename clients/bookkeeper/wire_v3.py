@@ -24,6 +24,7 @@ from clients.bookkeeper.bookie_protocol_pb2 import (
     Response,
     StartTLSRequest,
 )
+from clients.deadline import Deadline
 from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable, StoreUnsupported
 
 _LENGTH = 4
@@ -98,24 +99,26 @@ def exchange(connected: socket.socket, request: bytes, bookie: str) -> bytes:
     """Send one frame on a blocking socket and wait for its answer; nothing else may be in flight.
 
     Raises:
-        StoreUnreachable: the connection is lost, or nothing comes within the socket's timeout.
+        StoreUnreachable: the connection is lost, or the answer does not come in time.
     """
     try:
+        deadline = Deadline(connected.gettimeout())
         connected.sendall(request)
-        size = int.from_bytes(_receive(connected, _LENGTH))
+        size = int.from_bytes(_receive(connected, _LENGTH, deadline))
         if size > _LONGEST:
             raise StoreProtocolError(
                 f"bookie {bookie} does not speak BookKeeper's protocol; check the port", server=bookie
             )
-        return _receive(connected, size)
+        return _receive(connected, size, deadline)
     except OSError as cause:
         raise StoreUnreachable(f"bookie {bookie} does not answer: {cause or 'timed out'}", server=bookie) from cause
 
 
-def _receive(connected: socket.socket, size: int) -> bytes:
+def _receive(connected: socket.socket, size: int, deadline: Deadline) -> bytes:
     # Byte for byte no more than the answer: TLS may start right after it.
     parts = bytearray()
     while len(parts) < size:
+        deadline.check()
         received = connected.recv(size - len(parts))
         if not received:
             raise ConnectionResetError("it closed the connection")

@@ -14,6 +14,7 @@ import xxhash
 from google.protobuf.message import Message
 
 from clients.closeable import Closeable
+from clients.deadline import PARTS
 from clients.errors import (
     NoServer,
     StoreDenied,
@@ -32,9 +33,17 @@ SERVICE = "io.streamnative.oxia.proto.OxiaClient"
 #: The name that servers from 0.16 on also know.
 SERVICE_V1 = "io.oxia.proto.v1.OxiaClient"
 
+LARGEST_MESSAGE = 128 << 20
+"""Bytes of one message of a server, which puts records of about 2 MB into one, or a single larger record."""
+
+SLOWEST = 10_000
+"""Bytes a second. A stream that is slower on average ends, after as many timeouts as a whole answer may take."""
+
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+    # A compressed message is measured before it is unpacked, and Oxia's servers send none.
+    ("grpc.per_message_decompression", 0),
     ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.http2.lookahead_bytes", 8 << 20),
     # One connection for each OxiaConnection: a bulk writer and a scan do not share one flow control window.
@@ -98,7 +107,7 @@ class OxiaConnection(Closeable):
 
     Attributes:
         url: the store.
-        timeout: seconds that a call may take, or that a stream may stay silent.
+        timeout: seconds that a call may take, or that a stream may stay silent; `SLOWEST` is for streams, too.
     """
 
     def __init__(self, url: StoreUrl, *, timeout: float = 10) -> None:
@@ -166,22 +175,26 @@ class OxiaConnection(Closeable):
         """Call the leader of a shard that answers with a stream, however long; no gap lasts longer than `timeout`.
 
         Raises:
-            StoreUnreachable: connection lost, or silence for `timeout` seconds while the caller waited.
+            StoreUnreachable: connection lost, or the stream was silent or too slow while the caller waited.
             StoreError: see the module's errors.
         """
         address = self.leader(shard)
-        call = self._channel(address).unary_stream(f"/{SERVICE}/{method}", _serialize, answer.FromString)(request)
-        watch = _SilenceWatch(call, self.timeout)
+        watch = _StreamWatch(self.timeout)
+
+        def read(data: bytes) -> Answer:
+            watch.received += len(data)
+            return answer.FromString(data)
+
+        call = self._channel(address).unary_stream(f"/{SERVICE}/{method}", _serialize, read)(request)
+        watch.start(call)
         try:
             for message in call:
                 watch.pause()
                 yield message
                 watch.resume()
         except grpc.RpcError as error:
-            if watch.tripped:
-                raise StoreUnreachable(
-                    f"Oxia at {address} sent nothing for {self.timeout:g} s ({method})", server=address
-                ) from error
+            if watch.fault:
+                raise StoreUnreachable(f"Oxia at {address} sent {watch.fault} ({method})", server=address) from error
             raise self.error(error, address) from error
         finally:
             watch.stop()
@@ -267,20 +280,29 @@ class OxiaConnection(Closeable):
             return self._channels[address]
 
 
-class _SilenceWatch:
-    """Cancels a stream that stays silent too long while a caller waits for it: gRPC has no deadline for a gap."""
+class _StreamWatch:
+    """Cancels a stream that stays silent too long, or is too slow, while a caller waits: gRPC has no deadline for that.
 
-    def __init__(self, call: Call[Message], timeout: float) -> None:
-        self.tripped = False
-        self._call = call
+    Attributes:
+        received: bytes, which the caller counts.
+        fault: what the server sent; empty while the stream is fast enough.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.received = 0
+        self.fault = ""
         self._timeout = timeout
+        self._waited = 0.0
         self._waiting_since: float | None = time.monotonic()
         self._stopped = threading.Event()
-        threading.Thread(target=self._run, name="oxia-silence-watch", daemon=True).start()
+
+    def start(self, call: Call[Message]) -> None:
+        threading.Thread(target=self._run, args=(call,), name="oxia-stream-watch", daemon=True).start()
 
     # The silence between two messages is the caller's while it works on one.
     def pause(self) -> None:
-        self._waiting_since = None
+        since, self._waiting_since = self._waiting_since, None
+        self._waited += time.monotonic() - since if since is not None else 0.0
 
     def resume(self) -> None:
         self._waiting_since = time.monotonic()
@@ -288,13 +310,21 @@ class _SilenceWatch:
     def stop(self) -> None:
         self._stopped.set()
 
-    def _run(self) -> None:
+    def _run(self, call: Call[Message]) -> None:
         while not self._stopped.wait(self._timeout / 8):
             since = self._waiting_since
-            if since is not None and time.monotonic() - since > self._timeout:
-                self.tripped = True
-                self._call.cancel()
-                return
+            if since is None:
+                continue
+            silence = time.monotonic() - since
+            waited = self._waited + silence
+            if silence > self._timeout:
+                self.fault = f"nothing for {self._timeout:g} s"
+            elif waited > PARTS * self._timeout + self.received / SLOWEST:
+                self.fault = f"only {self.received:,} bytes in {waited:.0f} s"
+            else:
+                continue
+            call.cancel()
+            return
 
 
 _WORTH_A_RETRY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.ABORTED)

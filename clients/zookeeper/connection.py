@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from io import BufferedReader
 from typing import NoReturn
 
+from typing_extensions import Buffer
+
 from clients.closeable import Closeable
+from clients.deadline import Deadline
 from clients.errors import (
     NoServer,
     StoreConflict,
@@ -33,6 +36,7 @@ _RECEIVE_BUFFER = 4 << 20
 _GREETING_SIZES = range(36, 256)
 # The names of ten million children have about 400 MB. A forged length must not reserve more.
 _PACKET_SIZES = range(wire.BODY, 512 << 20)
+_PIECE = 4 << 20
 _MEANINGS: dict[int, tuple[type[StoreError], str]] = {
     -4: (StoreUnreachable, "the server lost its connection to the ensemble; try again"),
     -6: (StoreUnsupported, "the server does not know this request; bulk work needs ZooKeeper 3.6 or newer"),
@@ -55,6 +59,19 @@ def error_for(code: int, doing: str, *, server: str = "", path: bytes = b"") -> 
     return kind(f"{doing}: {meaning} (ZooKeeper error {code})", server=server, path=path)
 
 
+class _Input(socket.SocketIO):
+    """Input from a server, until a deadline that each read checks."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__(connected, "r")
+        self.deadline = Deadline(0)
+
+    def readinto(self, b: Buffer) -> int | None:
+        """Receive something."""
+        self.deadline.check()
+        return super().readinto(b)
+
+
 class Connection(Closeable):
     """A session of its own; for one thread at a time. It dies with its connection, and connecting again is a new one.
 
@@ -63,7 +80,8 @@ class Connection(Closeable):
     Args:
         url: the servers, tried in random order until one answers, and the chroot.
         auth: (scheme, credential) pairs, for example `("digest", b"user:password")`.
-        timeout: seconds that connecting to one server, sending, and waiting for the next byte of an answer may take.
+        timeout: seconds that connecting to one server, sending, and waiting for the next byte of an answer may take; a
+            whole answer may take several times as long (`clients.deadline`).
         session_timeout: seconds; the server may grant another one (see the attribute).
 
     Attributes:
@@ -125,9 +143,12 @@ class Connection(Closeable):
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-            self._stream = BufferedReader(socket.SocketIO(self._socket, "r"), 1 << 20)
+            self._input = _Input(self._socket)
+            self._stream = BufferedReader(self._input, 1 << 20)
             self._socket.sendall(wire.connect_packet(int(session_timeout * 1000)))
-            timeout_ms, self.session_id = wire.read_connected(self._next_frame(_GREETING_SIZES))
+            timeout_ms, self.session_id = wire.read_connected(
+                self._next_frame(Deadline(self._timeout), _GREETING_SIZES)
+            )
             if timeout_ms <= 0:
                 raise StoreUnreachable("the server refused the session")
         except BaseException:
@@ -165,9 +186,11 @@ class Connection(Closeable):
 
     def receive(self) -> wire.Answer:
         """Return the answer to the oldest request in flight, with its error not looked at."""
-        answer = self.next_packet()
+        # One for all: a server could send events without end instead of the answer.
+        deadline = Deadline(self._timeout)
+        answer = self.next_packet(deadline)
         while answer.xid < 0:
-            answer = self.next_packet()
+            answer = self.next_packet(deadline)
         self.in_flight -= 1
         expected = (self._xid - self.in_flight - 1) % 0x7FFFFFFF + 1
         # A server answers in order, so the stream is misread: continuing would give answers to the wrong requests.
@@ -205,14 +228,17 @@ class Connection(Closeable):
         except (OSError, ValueError) as cause:
             self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}", server=self.host))
 
-    def next_packet(self) -> wire.Answer:
+    def next_packet(self, deadline: Deadline | None = None) -> wire.Answer:
         """Receive the next packet of the server: an answer, a ping's answer or an event.
+
+        Args:
+            deadline: latest end; by default that of one answer from now on.
 
         Raises:
             StoreUnreachable: the connection is lost, or the server is silent for too long.
         """
         try:
-            answer = wire.read_answer(self._next_frame())
+            answer = wire.read_answer(self._next_frame(deadline or Deadline(self._timeout)))
         except (OSError, ValueError, StoreUnreachable) as cause:
             self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}", server=self.host))
         self._used = time.monotonic()
@@ -220,17 +246,27 @@ class Connection(Closeable):
             self.last_zxid = answer.zxid
         return answer
 
-    def _next_frame(self, sizes: range = _PACKET_SIZES) -> bytes:
+    def _next_frame(self, deadline: Deadline, sizes: range = _PACKET_SIZES) -> bytes:
+        self._input.deadline = deadline
         length = self._stream.read(4)
         if len(length) == 4:
             size = int.from_bytes(length)
             if size not in sizes:
                 text = f"{self.host} does not speak ZooKeeper's protocol; is it the port of Oxia or of a bookie?"
                 raise StoreProtocolError(text, server=self.host)
-            frame = self._stream.read(size)
+            frame = self._read(size)
             if len(frame) == size:
                 return frame
         raise StoreUnreachable("the server closed the connection")
+
+    def _read(self, size: int) -> bytes:
+        """Return so many bytes, or fewer at the end; what is reserved follows what has come."""
+        if size <= _PIECE:
+            return self._stream.read(size)
+        received = bytearray()
+        while piece := self._stream.read(min(_PIECE, size - len(received))):
+            received += piece
+        return bytes(received)
 
     def _lost(self, error: StoreError) -> NoReturn:
         self.abandon()
@@ -247,5 +283,5 @@ class Connection(Closeable):
         with contextlib.suppress(OSError, ValueError, StoreError):  # a lost session ends by itself
             self._socket.sendall(wire.packet(0, wire.CLOSE, b""))
             if not self.in_flight:
-                self._next_frame()
+                self._next_frame(Deadline(self._timeout))
         self.abandon()

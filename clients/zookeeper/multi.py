@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
+from clients.errors import StoreProtocolError
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.ops import REQUEST_BYTES
@@ -60,6 +61,9 @@ def change_each(connection: Connection, changes: Sequence[bytes], condition: _Co
             continue
         if error not in _OWN:
             raise error_for(error, f"changing {len(batch)} nodes at {connection.host}", server=connection.host)
+        if index >= len(batch):
+            text = f"{connection.host} reports an error of part {index} of {len(batch)}"
+            raise StoreProtocolError(text, server=connection.host)
         errors[batch.pop(index)] = error
         if batch:
             waiting.append(batch)

@@ -247,7 +247,8 @@ def read_listings(frame: bytes, paths: Sequence[bytes]) -> Iterator[tuple[bytes,
     """Decode the answer to a multiRead of getChildren: the names, or the error, for each node that exists."""
     offset = wire.BODY
     for path in paths:
-        (kind,) = _LIST_HEADER.unpack_from(frame, offset)
+        with wire.well_formed():
+            (kind,) = _LIST_HEADER.unpack_from(frame, offset)
         offset += _LIST_HEADER.size
         if kind == -1:
             code = int.from_bytes(frame[offset : offset + 4], signed=True)
@@ -259,6 +260,7 @@ def read_listings(frame: bytes, paths: Sequence[bytes]) -> Iterator[tuple[bytes,
         yield path, names
 
 
+@wire.well_formed()
 def read_records(
     frame: bytes, paths: list[bytes], records: list[Record | Unreadable], inner: list[tuple[bytes, int]] | None
 ) -> None:

@@ -1,18 +1,21 @@
 """ZooKeeper's wire format (jute), as far as bulk reading, bulk writing and change feeds need it.
 
-All functions are pure. Paths are absolute on the server (chroot included) and bytes. Integers are big endian; a string
-or buffer is its length (int32, -1 for none) and its bytes. Every packet is an int32 length and that many bytes; a
-request begins with xid (int32) and opcode (int32), an answer with xid (int32), zxid (int64) and error (int32), so that
-the body of an answer begins at `BODY`.
+All functions are pure; those that read raise StoreProtocolError for a damaged answer. Paths are absolute on the server
+(chroot included) and bytes. Integers are big endian; a string or buffer is its length (int32, -1 for none) and its
+bytes. Every packet is an int32 length and that many bytes; a request begins with xid (int32) and opcode (int32), an
+answer with xid (int32), zxid (int64) and error (int32), so that the body of an answer begins at `BODY`.
 
 Source: zookeeper.jute of ZooKeeper 3.9 and MultiOperationRecord, MultiResponse.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
+
+from clients.errors import StoreProtocolError
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, GET_CHILDREN, SYNC, PING = 1, 2, 3, 4, 5, 6, 8, 9, 11
 GET_CHILDREN2 = 12
@@ -75,6 +78,15 @@ class Stat(NamedTuple):
     pzxid: int
 
 
+@contextlib.contextmanager
+def well_formed() -> Generator[None]:
+    """Raise StoreProtocolError for an answer that ends before what it should hold; also a decorator."""
+    try:
+        yield
+    except struct.error as error:
+        raise StoreProtocolError(f"an answer of ZooKeeper is damaged: {error}") from error
+
+
 def packet(xid: int, op: int, body: bytes) -> bytes:
     """Return a whole request with its length."""
     return _REQUEST.pack(len(body) + 8, xid, op) + body
@@ -90,6 +102,7 @@ def connect_packet(session_timeout_ms: int) -> bytes:
     return buffer(_CONNECT.pack(0, 0, session_timeout_ms, 0, 16, _NO_PASSWORD, 0))
 
 
+@well_formed()
 def read_connected(frame: bytes) -> tuple[int, int]:
     """Return negotiated session timeout in ms (0: session refused) and session id."""
     _, timeout_ms, session_id = _CONNECTED.unpack_from(frame)
@@ -101,6 +114,7 @@ def auth_packet(scheme: str, credential: bytes) -> bytes:
     return packet(XID_AUTH, AUTH, _INT.pack(0) + buffer(scheme.encode()) + buffer(credential))
 
 
+@well_formed()
 def read_answer(frame: bytes) -> Answer:
     """Split off the header of an answer."""
     xid, zxid, error = _ANSWER.unpack_from(frame)
@@ -112,6 +126,7 @@ def watched_path(path: bytes) -> bytes:
     return buffer(path) + b"\0"
 
 
+@well_formed()
 def is_open_acl(frame: bytes) -> bool:
     """Return whether the answer to a getACL gives everyone all permissions."""
     if frame.startswith(OPEN_ACL, BODY):
@@ -132,6 +147,7 @@ def add_watch(path: bytes, mode: int) -> bytes:
     return buffer(path) + _INT.pack(mode)
 
 
+@well_formed()
 def read_event(frame: bytes) -> tuple[int, bytes]:
     """Return type and path of a watch's event."""
     kind, _, length = _EVENT.unpack_from(frame, BODY)
@@ -139,6 +155,7 @@ def read_event(frame: bytes) -> tuple[int, bytes]:
     return kind, frame[start : start + length]
 
 
+@well_formed()
 def read_buffer(frame: bytes, offset: int) -> tuple[bytes, int]:
     """Return a string or buffer (none reads as empty) and the offset after it."""
     (length,) = _INT.unpack_from(frame, offset)
@@ -146,15 +163,19 @@ def read_buffer(frame: bytes, offset: int) -> tuple[bytes, int]:
     return frame[offset + 4 : end], end
 
 
+@well_formed()
 def read_stat(frame: bytes, offset: int) -> Stat:
     """Return a Stat at this offset; it takes `STAT_SIZE` bytes."""
     return Stat._make(_STAT.unpack_from(frame, offset))
 
 
+@well_formed()
 def read_names(frame: bytes, offset: int) -> tuple[list[bytes], int]:
     """Return a vector of strings and the offset after it."""
     (count,) = _INT.unpack_from(frame, offset)
     offset += 4
+    if count > (len(frame) - offset) // _INT.size:
+        raise StoreProtocolError(f"an answer of ZooKeeper with {len(frame):,} bytes claims to hold {count:,} names")
     names: list[bytes] = []
     length_at = _INT.unpack_from
     for _ in range(count):
@@ -207,6 +228,7 @@ def multi(ops: Sequence[bytes]) -> bytes:
     return b"".join((*ops, _OP_END))
 
 
+@well_formed()
 def read_multi_failure(frame: bytes) -> tuple[int, int]:
     """Return number of the part of a multi that failed, from 0, and its error; error 0 when all were done.
 

@@ -19,6 +19,8 @@ SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">II")
 # Enough for commands, and for messages up to a broker's default limit of 5 MB.
 _LARGEST = 64 << 20
+# Whatever a broker announces: four bytes from outside must not decide how much memory is used.
+_LIMIT = 128 << 20
 # Bytes of a frame in addition to its message: the command and the broker's entry metadata.
 _OVERHEAD = 64 << 10
 
@@ -122,8 +124,8 @@ class FrameBuffer:
         self._largest = _LARGEST
 
     def allow(self, message: int) -> None:
-        """Accept messages of this many bytes; the broker announced this limit."""
-        self._largest = max(_LARGEST, message + _OVERHEAD)
+        """Accept messages of this many bytes, which the broker announced, up to the limit of this client."""
+        self._largest = min(max(_LARGEST, message + _OVERHEAD), _LIMIT)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add received bytes; return the frames that are complete, without their sizes.

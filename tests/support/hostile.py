@@ -79,7 +79,7 @@ def received(connected: socket.socket) -> bytes:
 
 
 def limit_memory(room: int) -> None:
-    """Let this process take only so many bytes more than it has."""
+    """Limit this process to so many bytes more than it has."""
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + room
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -72,10 +72,10 @@ def _unpacked(answer: httpx.Response, limit: int) -> tuple[bytearray, bool]:
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
     body = bytearray()
     received = 0
-    for part in cast("Iterable[bytes]", answer.stream):
-        received += len(part)
+    for chunk in cast("Iterable[bytes]", answer.stream):
+        received += len(chunk)
         try:
-            body += unpacker.decompress(part, limit + 1 - len(body)) if is_packed else part
+            body += unpacker.decompress(chunk, limit + 1 - len(body)) if is_packed else chunk
         except zlib.error as error:
             raise BodyRefused(f"the answer is not {ENCODING}: {error}") from error
         if max(received, len(body)) > limit:

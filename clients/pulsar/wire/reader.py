@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from clients.closeable import Closeable
+from clients.deadline import Deadline
 from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.names import StoredTopic
 from clients.pulsar.wire.access import WireAccess
@@ -64,6 +65,7 @@ class RawReader(Closeable):
         self._arrived: deque[tuple[EntryPosition, bytes]] = deque()
         self._closed = False
         self._consumed = 0
+        self._timeout = access.timeout
         self._connection: BrokerConnection = connect(url, topic, access)
         self._id = self._connection.new_id(Channel.CONSUMER)
         try:
@@ -94,11 +96,16 @@ class RawReader(Closeable):
         Raises:
             StoreError: the broker does not send them in time, or sends something else.
         """
+        deadline = Deadline(self._timeout)
         while True:
-            while not self._arrived:
+            # Other commands, and entries from before the start, do not count.
+            if deadline.is_over:
+                raise StoreUnreachable(f"reading {self._topic}: no entry in {deadline.seconds:g} s; try again")
+            if not self._arrived:
                 if self._closed:
                     raise StoreUnreachable(f"reading {self._topic}: the broker closed it; try again")
                 self._receive()
+                continue
             position, data = self._arrived.popleft()
             if position <= self._after:
                 # Brokers start with the position itself, of which a client may have had a part.
@@ -113,6 +120,7 @@ class RawReader(Closeable):
             yield position, decoded
             if position == last:
                 return
+            deadline = Deadline(self._timeout)
 
     def close(self) -> None:
         """End the connection, and with it the reader."""

@@ -131,7 +131,7 @@ def test_an_answer_that_drips_ends(reader: LittleMemory, script: Script) -> None
 
 @pytest.mark.parametrize("bomb", ["gzip", "endless"])
 def test_a_token_endpoint_has_the_same_limits(reader: LittleMemory, tmp_path: Path, bomb: str) -> None:
-    """The server that issues tokens is no more trusted than a broker."""
+    """The server that issues tokens has the limits of brokers."""
     key = tmp_path / "key.json"
     key.write_text('{"client_id": "a", "client_secret": "b"}')
     with HostileServer(_BOMBS[bomb][0]) as server, pytest.raises(AdminProtocolError, match="more than"):
@@ -139,7 +139,7 @@ def test_a_token_endpoint_has_the_same_limits(reader: LittleMemory, tmp_path: Pa
 
 
 def test_a_packed_answer_is_read(reader: LittleMemory) -> None:
-    """What brokers send is unpacked."""
+    """Answers that brokers pack are unpacked."""
     with HostileServer(_answer(gzip.compress(b'["blue", "green"]'), headers=_GZIP)) as server:
         assert reader.read(get_clusters, server.url) == ["blue", "green"]
 
