@@ -11,6 +11,7 @@ from clients.oxia.remover import OxiaRemover, end_removers
 from clients.oxia.version_floor import level_versions
 from clients.oxia.writer import STREAM_SECONDS, OxiaWriter
 from clients.store import Guard, StoreReader, StoreRemover, StoreWriter
+from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.cas import ZooKeeperCas, ZooKeeperCasReader
 from clients.zookeeper.connection import Connection
 from clients.zookeeper.coordination import Coordination, CoordinationReader
@@ -33,11 +34,11 @@ class Access(NamedTuple):
     """Credentials and timeout for stores; plain data, so that it can be sent to an executor.
 
     Attributes:
-        zookeeper_auth: credentials, each scheme and credential.
+        zookeeper: credentials and TLS settings for ZooKeeper.
         timeout: longest wait for one answer, in seconds.
     """
 
-    zookeeper_auth: tuple[tuple[str, bytes], ...] = ()
+    zookeeper: ZooKeeperAccess = ANONYMOUS
     timeout: float = 10.0
 
     @classmethod
@@ -48,13 +49,13 @@ class Access(NamedTuple):
             UnknownCredentials: the settings have none of this name.
             ValueError: the credentials for ZooKeeper are invalid.
         """
-        return cls(settings.credentials_of(name).zookeeper_credentials, settings.store_timeout.total_seconds())
+        return cls(ZooKeeperAccess.of(settings.credentials_of(name)), settings.store_timeout.total_seconds())
 
 
 def open_reader(url: StoreUrl, access: Access) -> StoreReader:
     """Return a client that cannot write."""
     if url.scheme == "zk":
-        return ZooKeeperReader(url, auth=access.zookeeper_auth, timeout=access.timeout)
+        return ZooKeeperReader(url, access=access.zookeeper, timeout=access.timeout)
     return OxiaReader(url, timeout=access.timeout)
 
 
@@ -72,7 +73,7 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Gu
     if url.scheme == "zk":
         return ZooKeeperWriter(
             url,
-            auth=access.zookeeper_auth,
+            access=access.zookeeper,
             timeout=access.timeout,
             keep_versions=keep_versions,
             max_raise=MAX_RAISE,
@@ -89,7 +90,7 @@ def late_writes_last(url: StoreUrl) -> float:
 def open_remover(url: StoreUrl, access: Access, guard: Guard) -> StoreRemover:
     """Return a client that deletes in bulk, as long as the guard allows it."""
     if url.scheme == "zk":
-        return ZooKeeperRemover(url, guard, auth=access.zookeeper_auth, timeout=access.timeout)
+        return ZooKeeperRemover(url, guard, access=access.zookeeper, timeout=access.timeout)
     return OxiaRemover(url, guard, timeout=access.timeout)
 
 
@@ -101,7 +102,7 @@ def last_transaction(url: StoreUrl, access: Access) -> int:
     """
     if url.scheme != "zk":
         return 0
-    with Connection(url, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
+    with Connection(url, access=access.zookeeper, timeout=access.timeout) as connection:
         return connection.sync()
 
 
@@ -133,7 +134,7 @@ def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
     if first.scheme != "zk" or not first.overlaps(second.model_copy(update={"hosts": first.hosts})):
         return False
     # mutant: metadata-store/stores-differ-by-address
-    return lead_to_one_ensemble(first, second, auth=access.zookeeper_auth, timeout=access.timeout)
+    return lead_to_one_ensemble(first, second, access=access.zookeeper, timeout=access.timeout)
 
 
 def revoke_permits(url: StoreUrl, access: Access) -> None:
@@ -146,7 +147,7 @@ def revoke_permits(url: StoreUrl, access: Access) -> None:
         StoreError: the store failed.
     """
     if url.scheme == "zk":
-        with Connection(url, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
+        with Connection(url, access=access.zookeeper, timeout=access.timeout) as connection:
             connection.sync()
             revoke_zookeeper_permits(connection)
     else:
@@ -156,12 +157,12 @@ def revoke_permits(url: StoreUrl, access: Access) -> None:
 def open_cas_reader(url: StoreUrl, access: Access) -> CasReader:
     """Return single records, which it cannot write; a context manager."""
     if url.scheme == "zk":
-        return ZooKeeperCasReader(CoordinationReader(url, auth=access.zookeeper_auth, timeout=access.timeout))
+        return ZooKeeperCasReader(CoordinationReader(url, access=access.zookeeper, timeout=access.timeout))
     return OxiaCas(url, timeout=access.timeout)
 
 
 def open_cas(url: StoreUrl, access: Access) -> CasStore:
     """Return single records, which change by compare-and-set; a context manager."""
     if url.scheme == "zk":
-        return ZooKeeperCas(Coordination(url, auth=access.zookeeper_auth, timeout=access.timeout))
+        return ZooKeeperCas(Coordination(url, access=access.zookeeper, timeout=access.timeout))
     return OxiaCas(url, timeout=access.timeout)

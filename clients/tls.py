@@ -1,4 +1,4 @@
-"""TLS settings for connections to brokers and bookies."""
+"""TLS settings for connections to brokers, bookies and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -73,6 +73,18 @@ def brokers_tls(credentials: Credentials) -> Tls:
         cert_file=credentials.admin_tls_certificate or None,
         key_file=credentials.admin_tls_key or None,
         verify_hostname=credentials.admin_tls_verify_hostname,
+    )
+
+
+def zookeeper_tls(credentials: Credentials) -> Tls | None:
+    """Return the TLS settings for ZooKeeper; None if TLS is not configured, as a server's address does not tell."""
+    if not credentials.zookeeper_tls_ca:
+        return None
+    return Tls(
+        ca_file=credentials.zookeeper_tls_ca,
+        cert_file=credentials.zookeeper_tls_certificate or None,
+        key_file=credentials.zookeeper_tls_key or None,
+        verify_hostname=credentials.zookeeper_tls_verify_hostname,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -13,7 +13,15 @@ CredentialsName = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$", max_
 """Lower case, as names of environment variables do not keep the case; `__` ends the name there."""
 
 
-SECRETS = ("zookeeper_auth", "zookeeper_auth_file", "admin_token", "admin_token_file", "admin_oauth2_key_file")
+SECRETS = (
+    "zookeeper_auth",
+    "zookeeper_auth_file",
+    "zookeeper_sasl_password",
+    "zookeeper_sasl_password_file",
+    "admin_token",
+    "admin_token_file",
+    "admin_oauth2_key_file",
+)
 """Fields of secrets that are sent to servers: a set that has one must list its hosts."""
 
 
@@ -29,7 +37,15 @@ class Credentials(BaseModel):
             domain, addresses, and networks. Required as soon as the set has a secret.
         allow_plain: whether secrets may go over links that are not encrypted, also where TLS is configured.
         zookeeper_auth: credentials for ZooKeeper, each `scheme:credential` (for example `digest:user:password`).
-        zookeeper_auth_file: file with further ones, one in a line; read when the worker starts.
+        zookeeper_auth_file: file with further ones, one in a line; read again for each connection.
+        zookeeper_sasl_username: name for the login at ZooKeeper (SASL DIGEST-MD5); empty for no login.
+        zookeeper_sasl_password: its password.
+        zookeeper_sasl_password_file: file that holds the password instead; read again for each connection.
+        zookeeper_tls_ca: file with the certificates (PEM) that those of ZooKeeper's servers are checked against. If it
+            is set, all connections to ZooKeeper use TLS.
+        zookeeper_tls_certificate: file with our own certificate (PEM), where the servers ask for one.
+        zookeeper_tls_key: file with its key (PEM); empty if the certificate's file has it.
+        zookeeper_tls_verify_hostname: whether a server's certificate must name its host.
         admin_token: bearer token for the brokers' admin interface.
         admin_token_file: file that holds it instead; read again when it changes.
         admin_oauth2_key_file: file (JSON) with `client_id` and `client_secret`, as Pulsar's clients take it: tokens are
@@ -52,6 +68,13 @@ class Credentials(BaseModel):
     allow_plain: bool = False
     zookeeper_auth: tuple[SecretStr, ...] = ()
     zookeeper_auth_file: str = ""
+    zookeeper_sasl_username: str = ""
+    zookeeper_sasl_password: SecretStr = SecretStr("")
+    zookeeper_sasl_password_file: str = ""
+    zookeeper_tls_ca: str = ""
+    zookeeper_tls_certificate: str = ""
+    zookeeper_tls_key: str = ""
+    zookeeper_tls_verify_hostname: bool = True
     admin_token: SecretStr = SecretStr("")
     admin_token_file: str = ""
     admin_oauth2_key_file: str = ""
@@ -81,6 +104,20 @@ class Credentials(BaseModel):
         _ = self.listed_hosts
         return self
 
+    @model_validator(mode="after")
+    def _of_zookeeper(self) -> Self:
+        passwords = [is_given(self.zookeeper_sasl_password), bool(self.zookeeper_sasl_password_file)]
+        if sum(passwords) != bool(self.zookeeper_sasl_username):
+            raise ValueError(
+                "zookeeper_sasl_username and its password go together; "
+                "set zookeeper_sasl_password or zookeeper_sasl_password_file"
+            )
+        if self.zookeeper_tls_key and not self.zookeeper_tls_certificate:
+            raise ValueError("zookeeper_tls_key needs zookeeper_tls_certificate")
+        if self.zookeeper_tls_certificate and not self.zookeeper_tls_ca:
+            raise ValueError("zookeeper_tls_certificate needs zookeeper_tls_ca, which turns TLS on")
+        return self
+
     @property
     def has_secret(self) -> bool:
         """Whether a secret is set that is sent to servers."""
@@ -90,21 +127,6 @@ class Credentials(BaseModel):
     def listed_hosts(self) -> tuple[str, ...]:
         """Entries of `hosts`, as `pulsar_wire.hosts` compares them."""
         return listed_hosts(entry for entry in self.hosts.split(",") if entry.strip())
-
-    @property
-    def zookeeper_credentials(self) -> tuple[tuple[str, bytes], ...]:
-        """Scheme and credential, as ZooKeeper's `addauth` takes them, those of the file included.
-
-        Raises:
-            ValueError: an entry has no scheme, or the file cannot be read.
-        """
-        entries = [entry.get_secret_value() for entry in self.zookeeper_auth]
-        if self.zookeeper_auth_file:
-            entries += _lines(Path(self.zookeeper_auth_file))
-        pairs = [entry.partition(":") for entry in entries]
-        if not all(colon for _, colon, _ in pairs):
-            raise ValueError("zookeeper_auth: an entry has no scheme; write scheme:credential")
-        return tuple((scheme, credential.encode()) for scheme, _, credential in pairs)
 
 
 class NamedCredentials(Credentials):
@@ -118,8 +140,13 @@ def is_given(value: str | SecretStr | tuple[SecretStr, ...]) -> bool:
     return bool(value.get_secret_value() if isinstance(value, SecretStr) else value)
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise ValueError(f"zookeeper_auth_file: {path} cannot be read ({error.strerror})") from error
+def zookeeper_pairs(entries: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
+    """Return scheme and credential of each `scheme:credential`, as ZooKeeper's `addauth` takes them.
+
+    Raises:
+        ValueError: one of them has no scheme.
+    """
+    pairs = [entry.strip().partition(":") for entry in entries if entry.strip()]
+    if not all(colon for _, colon, _ in pairs):
+        raise ValueError("zookeeper_auth: an entry has no scheme; write scheme:credential")
+    return tuple((scheme, credential.encode()) for scheme, _, credential in pairs)

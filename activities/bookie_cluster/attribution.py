@@ -342,7 +342,7 @@ def rewrite(
         done.extend(path for path, error in zip(tried, errors, strict=True) if not error)
         return [path for path, error in zip(tried, errors, strict=True) if error]
 
-    with Connection(task.input.store, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
+    with Connection(task.input.store, access=access.zookeeper, timeout=access.timeout) as connection:
         contested = retry_each(sorted(changes), change_some)
     return Rewritten(done, contested)
 

@@ -111,7 +111,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
 
     def reading(self, url: StoreUrl) -> CoordinationReader:
         """Open a read-only session with a ZooKeeper: of the brokers' metadata store, or of a cluster's ledgers."""
-        return CoordinationReader(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)
+        return CoordinationReader(url, access=self.access.zookeeper, timeout=self.access.timeout)
 
     def id_generator(self, cluster: BookieCluster) -> Coordination:
         """Return a session with the root of a cluster's ledgers."""
@@ -152,4 +152,4 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
         return BrokerController(self, self.direction)
 
     def _session(self, url: StoreUrl) -> Coordination:
-        return Coordination(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)
+        return Coordination(url, access=self.access.zookeeper, timeout=self.access.timeout)

@@ -177,7 +177,7 @@ def _connections(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
     hidden: list[str] = []
     for host in url.hosts:
         try:
-            text = four_letter(host, "cons", timeout=access.timeout)
+            text = four_letter(host, "cons", access=access.zookeeper, timeout=access.timeout)
         except StoreError as error:
             hidden.append(str(error))
             continue

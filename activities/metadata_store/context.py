@@ -132,7 +132,7 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
 
     def new_feed(self) -> ChangeFeed:
         """Return a feed of the source's changes, not started yet."""
-        return ChangeFeed(self.input.source_url, auth=self.runtime.access.zookeeper_auth)
+        return ChangeFeed(self.input.source_url, access=self.runtime.access.zookeeper)
 
     @property
     def fenced_pair(self) -> Pair:

@@ -21,8 +21,9 @@ import httpx
 
 from cli.doctor.certificates import SOON, check_authorities, check_identity
 from cli.doctor.findings import Check, Finding, warning
-from clients.errors import StoreError, StoreUnreachable
+from clients.errors import NoCredentials, StoreError, StoreUnreachable
 from clients.pulsar.admin.access import AdminAccess, token_auth
+from clients.zookeeper.access import ZooKeeperAccess
 from models.credentials import Credentials
 from models.lifecycle.units import Unit, format_value
 from models.settings import Settings
@@ -212,8 +213,9 @@ def credential_checks(settings: Settings) -> Iterator[Check]:
 
 def _checks_of(settings: Settings, name: str) -> Iterator[Check]:
     credentials, suffix = settings.credentials_of(name), f" ({name})" if name else ""
-    if credentials.zookeeper_auth or credentials.zookeeper_auth_file:
-        yield Check(f"credentials for ZooKeeper{suffix}", partial(_zookeeper, credentials))
+    if credentials.zookeeper_auth or credentials.zookeeper_auth_file or credentials.zookeeper_sasl_username:
+        subject = f"credentials for ZooKeeper{suffix}"
+        yield Check(subject, partial(_zookeeper, subject, credentials))
     if credentials.has_secret:
         yield Check(f"hosts of credentials{suffix}", partial(_hosts, settings, name))
     brokers = AdminAccess.from_settings(settings, name).auth
@@ -234,13 +236,20 @@ def _hosts(settings: Settings, name: str) -> str | Finding:
     return ", ".join(destinations.hosts)
 
 
-def _zookeeper(of: Credentials) -> str:
+def _zookeeper(subject: str, credentials: Credentials) -> str | Finding:
     try:
-        credentials = of.zookeeper_credentials
-    except ValueError as error:
+        access = ZooKeeperAccess.of(credentials)
+        pairs = access.auth_pairs()
+    except (ValueError, NoCredentials) as error:
         raise CommandFailed(ExitCode.USAGE, str(error), "correct the setting") from error
-    many = Unit(noun="credentials").format(len(credentials))
-    return f"{many} of the schemes {', '.join(sorted({scheme for scheme, _ in credentials}))}"
+    texts = [f"a login as {access.sasl_username}"] if access.sasl_username else []
+    if pairs:
+        many = Unit(noun="credentials").format(len(pairs))
+        texts.append(f"{many} of the schemes {', '.join(sorted({scheme for scheme, _ in pairs}))}")
+    text = " and ".join(texts)
+    if access.tls is None:
+        return warning(subject, f"{text}, without TLS", "set zookeeper_tls_ca, and give the servers' secureClientPort")
+    return text
 
 
 def _http(subject: str, auth: httpx.Auth) -> str | Finding:

@@ -135,7 +135,9 @@ def _answers(url: StoreUrl, access: Access) -> str:
     top = _read(url, access, lambda reader: reader.children(b"/"))
     taken = time.monotonic() - begun
     where = f"{url.root} of " if url.root else ""
-    return f"{where}{url.display} has {len(top)} nodes at its top; read in {format_value(taken, Unit(Quantity.TIME))}"
+    how = " with TLS" if url.scheme == "zk" and access.zookeeper.tls else ""
+    took = format_value(taken, Unit(Quantity.TIME))
+    return f"{where}{url.display} has {len(top)} nodes at its top; read{how} in {took}"
 
 
 def _cluster(servers: Servers, access: Access) -> str | Finding:

@@ -71,7 +71,7 @@ class LedgerDirectory(Closeable):
         self.members: set[str] = set()
         self.undecodable: dict[int, str] = {}
         self._access = access
-        self._reader = ZooKeeperReader(url, auth=access.zookeeper_auth, timeout=access.timeout)
+        self._reader = ZooKeeperReader(url, access=access.zookeeper, timeout=access.timeout)
         self._always_long: bool | None = None
 
     def __enter__(self) -> Self:
@@ -414,7 +414,7 @@ class LedgerDirectoryWriter(LedgerDirectory):
         if not self._link or not self._link.usable:
             if self._link:
                 self._link.close()
-            self._link = Connection(self.url, auth=self._access.zookeeper_auth, timeout=self._access.timeout)
+            self._link = Connection(self.url, access=self._access.zookeeper, timeout=self._access.timeout)
         return self._link
 
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import random
-import socket
 import time
-from collections.abc import Sequence
 from io import BufferedReader
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from typing_extensions import Buffer
+from puresasl import SASLError, SASLProtocolException
+from puresasl.client import SASLClient
 
 from clients.closeable import Closeable
 from clients.deadline import Deadline
 from clients.errors import (
+    NoCredentials,
     NoServer,
     StoreConflict,
     StoreDenied,
@@ -28,10 +28,11 @@ from clients.errors import (
 )
 from clients.reach import explained, is_permanent, split_host
 from clients.zookeeper import wire
+from clients.zookeeper.access import ANONYMOUS, SASL_HOST, SASL_SERVICE, ZooKeeperAccess
+from clients.zookeeper.link import Stream, open_socket, why_refused
 from clients.zookeeper.sessions import register
 from models.store_url import StoreUrl
 
-_RECEIVE_BUFFER = 4 << 20
 # A greeting has 36 or 37 bytes; a length far from that comes from another protocol on the port.
 _GREETING_SIZES = range(36, 256)
 # The names of ten million children have about 400 MB. A forged length must not reserve more.
@@ -49,6 +50,7 @@ _MEANINGS: dict[int, tuple[type[StoreError], str]] = {
     wire.SESSION_EXPIRED: (StoreUnreachable, "the session has expired; connect again"),
     wire.AUTH_FAILED: (StoreDenied, "the server refuses the credentials or does not know their scheme"),
     -118: (StoreUnreachable, "the session has moved to another server; connect again"),
+    -124: (StoreDenied, "the server takes only sessions with a login; set zookeeper_sasl_username and its password"),
     -127: (StoreUnreachable, "the server is throttled; try again later"),
 }
 
@@ -59,19 +61,6 @@ def error_for(code: int, doing: str, *, server: str = "", path: bytes = b"") -> 
     return kind(f"{doing}: {meaning} (ZooKeeper error {code})", server=server, path=path)
 
 
-class _Input(socket.SocketIO):
-    """Input from a server, until a deadline that each read checks."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        super().__init__(connected, "r")
-        self.deadline = Deadline(0)
-
-    def readinto(self, b: Buffer) -> int | None:
-        """Receive something."""
-        self.deadline.check()
-        return super().readinto(b)
-
-
 class Connection(Closeable):
     """A session of its own; for one thread at a time. It dies with its connection, and connecting again is a new one.
 
@@ -79,7 +68,7 @@ class Connection(Closeable):
 
     Args:
         url: the servers, tried in random order until one answers, and the chroot.
-        auth: (scheme, credential) pairs, for example `("digest", b"user:password")`.
+        access: credentials and TLS settings.
         timeout: seconds that connecting to one server, sending, and waiting for the next byte of an answer may take; a
             whole answer may take several times as long (`clients.deadline`).
         session_timeout: seconds; the server may grant another one (see the attribute).
@@ -93,14 +82,15 @@ class Connection(Closeable):
     Raises:
         NoServer: none of the addresses leads to a ZooKeeper.
         StoreUnreachable: no server answered.
-        StoreDenied: the server refuses a credential.
+        StoreDenied: the server refuses a credential or our certificate, or its own certificate is refused.
+        NoCredentials: a file of the access cannot be read.
     """
 
     def __init__(
         self,
         url: StoreUrl,
         *,
-        auth: Sequence[tuple[str, bytes]] = (),
+        access: ZooKeeperAccess = ANONYMOUS,
         timeout: float = 10,
         session_timeout: float = 30,
     ) -> None:
@@ -110,52 +100,94 @@ class Connection(Closeable):
         self._xid = 0
         self._timeout = timeout
         self._used = time.monotonic()
+        self._access = access
         self._connect(url, session_timeout)
-        for scheme, credential in auth:
-            self.send(wire.auth_packet(scheme, credential))
-            answer = self.next_packet()
-            if answer.error:
-                self.close()
-                raise error_for(
-                    answer.error, f"adding a credential of scheme {scheme} at {self.host}", server=self.host
-                )
 
     def _connect(self, url: StoreUrl, session_timeout: float) -> None:
         causes: list[str] = []
-        is_final = True
+        kinds: set[type[StoreError]] = set()
         for address in random.sample(url.hosts, len(url.hosts)):
             self.host = address
             try:
                 self._open(address, session_timeout)
             except OSError as cause:
                 causes.append(f"{address}: {explained(address, cause)}")
-                is_final = is_final and is_permanent(cause)
+                kinds.add(NoServer if is_permanent(cause) else StoreUnreachable)
+            except NoCredentials:
+                raise
             except StoreError as cause:
                 causes.append(f"{address}: {cause}")
-                is_final = is_final and isinstance(cause, StoreProtocolError)
+                kinds.add(NoServer if isinstance(cause, StoreProtocolError) else type(cause))
             else:
                 return
-        kind = NoServer if is_final else StoreUnreachable
+        if StoreDenied in kinds and kinds <= {StoreDenied, NoServer}:
+            raise StoreDenied(f"no ZooKeeper server lets us in ({'; '.join(causes)})", server=str(url))
+        kind = NoServer if kinds == {NoServer} else StoreUnreachable
         raise kind(f"no ZooKeeper server answers ({'; '.join(causes)}); check host and port", server=str(url))
 
     def _open(self, address: str, session_timeout: float) -> None:
-        self._socket = socket.create_connection(split_host(address), timeout=self._timeout)
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-            self._input = _Input(self._socket)
-            self._stream = BufferedReader(self._input, 1 << 20)
-            self._socket.sendall(wire.connect_packet(int(session_timeout * 1000)))
+            self._greet(address, session_timeout)
+        except (OSError, StoreUnreachable, StoreProtocolError) as error:
+            raise why_refused(address, self._access, error, self._timeout) from error
+        try:
+            self._log_in()
+            self._add_credentials()
+        except BaseException:
+            self.close()
+            raise
+        register(self)
+
+    def _greet(self, address: str, session_timeout: float) -> None:
+        self._link = Stream(open_socket(*split_host(address), self._access, self._timeout))
+        self._stream = BufferedReader(self._link, 1 << 20)
+        self._xid = self.in_flight = 0
+        try:
+            self._link.sendall(wire.connect_packet(int(session_timeout * 1000)))
             timeout_ms, self.session_id = wire.read_connected(
                 self._next_frame(Deadline(self._timeout), _GREETING_SIZES)
             )
             if timeout_ms <= 0:
                 raise StoreUnreachable("the server refused the session")
         except BaseException:
-            self._socket.close()
+            self._link.close()
             raise
         self.session_timeout = timeout_ms / 1000
-        register(self)
+
+    def _log_in(self) -> None:
+        options = self._access.sasl_options()
+        if options is None:
+            return
+        refused = f"it refuses the login of {self._access.sasl_username!r} (SASL DIGEST-MD5)"
+        login: Any = SASLClient(SASL_HOST, SASL_SERVICE, **options)  # its methods have no types
+        challenge = None
+        try:
+            while not login.complete:
+                response = login.process(challenge)
+                if login.complete and not response:
+                    break
+                self.submit(wire.SASL, wire.buffer(response or b""))
+                answer = self.receive()
+                if answer.error:
+                    raise StoreDenied(f"{refused}; check zookeeper_sasl_username and its password", server=self.host)
+                challenge, _ = wire.read_buffer(answer.frame, wire.BODY)
+                if not (challenge or login.complete):
+                    cure = "check its JAAS file; ZooKeeper 3.9 also needs zookeeper.fips-mode=false"
+                    raise StoreDenied(f"it offers no login by SASL DIGEST-MD5; {cure}", server=self.host)
+        # pure-sasl fails with the latter ones where a challenge lacks something.
+        except (SASLError, SASLProtocolException, LookupError, ValueError, TypeError, AttributeError) as error:
+            raise StoreDenied(f"{refused}: its challenge is invalid ({error!r})", server=self.host) from error
+        finally:
+            login.dispose()
+
+    def _add_credentials(self) -> None:
+        for scheme, credential in self._access.auth_pairs():
+            self.send(wire.auth_packet(scheme, credential))
+            answer = self.next_packet()
+            if answer.error:
+                raise error_for(
+                    answer.error, f"adding a credential of scheme {scheme} at {self.host}", server=self.host
+                )
 
     def absolute(self, path: bytes) -> bytes:
         """Return the path on the server of a path beneath the chroot."""
@@ -171,9 +203,7 @@ class Connection(Closeable):
     def usable(self) -> bool:
         """True if it is open with no request in flight, and was not idle so long that its session may have expired."""
         return (
-            self._socket.fileno() >= 0
-            and not self.in_flight
-            and time.monotonic() - self._used < self.session_timeout / 3
+            self._link.fileno() >= 0 and not self.in_flight and time.monotonic() - self._used < self.session_timeout / 3
         )
 
     def submit(self, op: int, body: bytes) -> int:
@@ -224,7 +254,7 @@ class Connection(Closeable):
             StoreUnreachable: the connection is lost, or the server does not take it in time.
         """
         try:
-            self._socket.sendall(packet)
+            self._link.sendall(packet)
         except (OSError, ValueError) as cause:
             self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}", server=self.host))
 
@@ -247,7 +277,7 @@ class Connection(Closeable):
         return answer
 
     def _next_frame(self, deadline: Deadline, sizes: range = _PACKET_SIZES) -> bytes:
-        self._input.deadline = deadline
+        self._link.deadline = deadline
         length = self._stream.read(4)
         if len(length) == 4:
             size = int.from_bytes(length)
@@ -275,13 +305,13 @@ class Connection(Closeable):
     def abandon(self) -> None:
         """Drop the connection at once; a thread that waits for a packet gets StoreUnreachable."""
         with contextlib.suppress(OSError):  # it may be gone already, which is what is wanted
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            self._link.shutdown()
+        self._link.close()
 
     def close(self) -> None:
         """End the session and free the connection; harmless when done twice."""
         with contextlib.suppress(OSError, ValueError, StoreError):  # a lost session ends by itself
-            self._socket.sendall(wire.packet(0, wire.CLOSE, b""))
+            self._link.sendall(wire.packet(0, wire.CLOSE, b""))
             if not self.in_flight:
                 self._next_frame(Deadline(self._timeout))
         self.abandon()

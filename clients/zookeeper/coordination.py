@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -19,9 +18,20 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
 
 from clients.cas.store import Check, Create, Delete, Part, Set
-from clients.errors import NoServer, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable, VersionConflict
+from clients.errors import (
+    NoCredentials,
+    NoServer,
+    StoreDenied,
+    StoreError,
+    StoreProtocolError,
+    StoreUnreachable,
+    VersionConflict,
+)
 from clients.reach import split_host
+from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.connection import Connection
+from clients.zookeeper.kazoo_handler import Handler
+from clients.zookeeper.link import open_socket, why_refused
 from clients.zookeeper.sessions import register
 from clients.zookeeper.wire import Stat
 from models.store_url import StoreUrl
@@ -39,7 +49,12 @@ _CONFLICTS = (
     exceptions.NotEmptyError,
     exceptions.NoChildrenForEphemeralsError,
 )
-_DENIALS = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError)
+_DENIALS = (
+    exceptions.NoAuthError,
+    exceptions.AuthFailedError,
+    exceptions.InvalidACLError,
+    exceptions.SessionClosedRequireSaslError,
+)
 _LOSSES = (
     KazooTimeoutError,
     exceptions.ConnectionLoss,
@@ -55,6 +70,7 @@ _PLAIN: dict[type[Exception], str] = {
     exceptions.ConnectionLoss: "the connection was lost",
     exceptions.ConnectionClosedError: "the connection was closed",
     exceptions.SessionExpiredError: "the session has expired",
+    exceptions.SessionClosedRequireSaslError: "the server takes only sessions with a login",
 }
 #: Marks, in the answer to a transaction, the parts that failed only because another one did.
 _CONSEQUENCES = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
@@ -81,23 +97,26 @@ class CoordinationReader:
 
     Args:
         url: the servers and the chroot.
-        auth: (scheme, credential) pairs.
+        access: credentials and TLS settings.
         timeout: seconds that one call, and connecting, may take.
 
     Raises:
         NoServer: from entering, when none of the addresses leads to a ZooKeeper.
         StoreUnreachable: from entering, when no server answers in time; from any call, when the session is lost.
-        StoreDenied: the server or a node's ACL refuses the credentials.
+        StoreDenied: the server or a node's ACL refuses the credentials, or the server's certificate is refused.
     """
 
-    def __init__(self, url: StoreUrl, *, auth: Sequence[tuple[str, bytes]] = (), timeout: float = 10) -> None:
+    def __init__(self, url: StoreUrl, *, access: ZooKeeperAccess = ANONYMOUS, timeout: float = 10) -> None:
         self.url = url
+        self._access = access
         self._timeout = timeout
         self._ending: threading.Thread | None = None
         self._client: Any = KazooClient(  # its results have no types
             hosts=",".join(url.hosts),
             timeout=_SESSION_TIMEOUT,
-            auth_data=[(scheme, credential.decode()) for scheme, credential in auth],
+            handler=Handler(access),
+            auth_data=[(scheme, credential.decode()) for scheme, credential in access.auth_pairs()],
+            sasl_options=access.sasl_options(),
             connection_retry=_RECONNECT,
         )
         self._denied = False
@@ -115,17 +134,31 @@ class CoordinationReader:
         end = time.monotonic() + self._timeout
         with self._errors("connecting"):
             connected = self._client.start_async()
-        if not connected.wait(min(_SOON, self._timeout)):
+        is_served = self._await_service(connected, min(_SOON, self._timeout))
+        if not is_served:
             # kazoo tries again and again, and never says why.
             self._require_server()
             if not self._denied:
-                connected.wait(max(end - time.monotonic(), 0))
-        if not self._client.connected:
+                is_served = self._await_service(connected, max(end - time.monotonic(), 0))
+        if not is_served:
             if self._denied:
                 raise _typed(exceptions.AuthFailedError(), "connecting", self.url, "")
             text = f"{self.url} gave no session in {self._timeout:g} s; is its ensemble complete?"
             raise StoreUnreachable(text, server=str(self.url))
         register(self)
+
+    def _await_service(self, connected: threading.Event, limit: float) -> bool:
+        """Return whether there is a session within some seconds, and its login is done."""
+        end = time.monotonic() + limit
+        if not connected.wait(limit) or not self._client.connected:
+            return False
+        if self._access.sasl_username:
+            # kazoo says that it is connected before it logs in.
+            try:
+                self._client.sync_async("/").get(timeout=max(end - time.monotonic(), 0))
+            except (exceptions.KazooException, KazooTimeoutError):
+                return False
+        return True
 
     def _note_denial(self, _: str) -> None:
         # A server gives a session first, and refuses the credentials then. A moment later kazoo says "closed".
@@ -133,10 +166,11 @@ class CoordinationReader:
             self._denied = True
 
     def _require_server(self) -> None:
-        """Raise NoServer where none of the addresses leads to a ZooKeeper, so that waiting cannot help."""
+        """Raise what a connection of our own says, if it says that waiting cannot help."""
+        limits = {"timeout": self._timeout / 4, "session_timeout": _SESSION_TIMEOUT}
         try:
-            Connection(self.url, timeout=self._timeout / 4, session_timeout=_SESSION_TIMEOUT).close()
-        except NoServer:
+            Connection(self.url, access=self._access, **limits).close()
+        except (NoServer, StoreDenied, NoCredentials):
             raise
         except StoreError:
             return
@@ -287,37 +321,46 @@ class Coordination(CoordinationReader):
                 raise
 
 
-def four_letter(host: str, command: str, *, timeout: float = 5) -> str | None:
+def four_letter(host: str, command: str, *, access: ZooKeeperAccess = ANONYMOUS, timeout: float = 5) -> str | None:
     """Answer of one server to a four letter command such as `srvr`, `cons` or `dump`; None if it is not allowed there.
 
     Args:
         host: `host:port`.
         command: the command.
+        access: TLS settings.
         timeout: seconds without a byte before it fails.
 
     Raises:
         StoreUnreachable: the server does not answer.
+        StoreDenied: its certificate is refused, or ours.
     """
+    answer = b""
     try:
-        with socket.create_connection(split_host(host), timeout=timeout) as connection:
+        with open_socket(*split_host(host), access, timeout) as connection:
             connection.sendall(command.encode())
-            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-    except OSError as cause:
-        raise StoreUnreachable(f"{host} does not answer `{command}`: {cause}; check the server", server=host) from cause
+            while chunk := connection.recv(1 << 16):
+                answer += chunk
+            if not answer:
+                raise StoreUnreachable("it closed the connection", server=host)
+    except (OSError, StoreUnreachable) as cause:
+        why = why_refused(host, access, cause, timeout)
+        kind = StoreDenied if isinstance(why, StoreDenied) else StoreUnreachable
+        raise kind(f"{host} does not answer `{command}`: {why}; check the server", server=host) from cause
     text = answer.decode(errors="replace")
     return None if "not in the whitelist" in text else text
 
 
-def zookeeper_release(host: str, *, timeout: float = 5) -> str:
+def zookeeper_release(host: str, *, access: ZooKeeperAccess = ANONYMOUS, timeout: float = 5) -> str:
     """Return the release of one server, `3.9.4` for example; empty if it does not answer, or may not tell.
 
     Args:
         host: `host:port`.
+        access: TLS settings.
         timeout: seconds.
     """
     answer = ""
     # One server of an ensemble may be down; what needs it says so.
     with contextlib.suppress(StoreUnreachable):
-        answer = four_letter(host, "srvr", timeout=timeout) or ""
+        answer = four_letter(host, "srvr", access=access, timeout=timeout) or ""
     match = re.match(r"Zookeeper version: ([0-9.]+)", answer)
     return match[1].rstrip(".") if match else ""

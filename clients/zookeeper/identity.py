@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from clients.errors import StoreConflict
 from clients.zookeeper import wire
+from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.connection import Connection
 from models.store_url import StoreUrl
 
 
 def lead_to_one_ensemble(
-    first: StoreUrl, second: StoreUrl, *, auth: Sequence[tuple[str, bytes]] = (), timeout: float = 10
+    first: StoreUrl, second: StoreUrl, *, access: ZooKeeperAccess = ANONYMOUS, timeout: float = 10
 ) -> bool:
     """Return whether the servers of two addresses belong to one ensemble; only reads.
 
@@ -21,7 +22,7 @@ def lead_to_one_ensemble(
     Args:
         first: one address, whose root exists.
         second: another one, whose root holds the first one's or lies in it.
-        auth: (scheme, credential) pairs.
+        access: credentials and TLS settings.
         timeout: seconds without an answer after which a server counts as unreachable.
 
     Raises:
@@ -29,8 +30,8 @@ def lead_to_one_ensemble(
     """
     servers = [url.model_copy(update={"root": ""}) for url in (first, second)]
     with (
-        Connection(servers[0], auth=auth, timeout=timeout) as link,
-        Connection(servers[1], auth=auth, timeout=timeout) as other,
+        Connection(servers[0], access=access, timeout=timeout) as link,
+        Connection(servers[1], access=access, timeout=timeout) as other,
     ):
         link.sync()
         other.sync()

@@ -11,6 +11,7 @@ from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreDenied, StoreUnreachable
 from clients.store import Partition, Record, Unreadable
 from clients.zookeeper import wire
+from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.scan import LISTED_NODES, WINDOW, TreeScan, read_listings
 from models.store_url import StoreUrl
@@ -35,13 +36,13 @@ class ZooKeeperReader(Closeable):
 
     Args:
         url: the servers and the chroot.
-        auth: (scheme, credential) pairs.
+        access: credentials and TLS settings.
         timeout: seconds without a byte from the server before a call fails.
     """
 
-    def __init__(self, url: StoreUrl, *, auth: Sequence[tuple[str, bytes]] = (), timeout: float = 30) -> None:
+    def __init__(self, url: StoreUrl, *, access: ZooKeeperAccess = ANONYMOUS, timeout: float = 30) -> None:
         self.url = url
-        self._auth = tuple(auth)
+        self._access = access
         self._timeout = timeout
         self._idle: list[Connection] = []
 
@@ -199,7 +200,7 @@ class ZooKeeperReader(Closeable):
             self._idle.pop().close()
 
     def _connect(self) -> Connection:
-        connection = Connection(self.url, auth=self._auth, timeout=self._timeout)
+        connection = Connection(self.url, access=self._access, timeout=self._timeout)
         connection.sync()
         return connection
 

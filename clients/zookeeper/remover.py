@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from clients.closeable import Closeable
 from clients.store import Guard, Seen
 from clients.zookeeper import wire
+from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.connection import Connection
 from clients.zookeeper.multi import change_each
 from clients.zookeeper.permit import Permit
@@ -20,15 +21,15 @@ class ZooKeeperRemover(Closeable):
     Args:
         url: the servers and the chroot.
         guard: what must hold while it deletes.
-        auth: (scheme, credential) pairs.
+        access: credentials and TLS settings.
         timeout: seconds without a byte from the server before a call fails.
     """
 
     def __init__(
-        self, url: StoreUrl, guard: Guard, *, auth: Sequence[tuple[str, bytes]] = (), timeout: float = 30
+        self, url: StoreUrl, guard: Guard, *, access: ZooKeeperAccess = ANONYMOUS, timeout: float = 30
     ) -> None:
         self.url = url
-        self._auth = tuple(auth)
+        self._access = access
         self._timeout = timeout
         self._permit = Permit(guard)
         self._link: Connection | None = None
@@ -59,6 +60,6 @@ class ZooKeeperRemover(Closeable):
     def _connection(self) -> Connection:
         if not self._link or not self._link.usable:
             self.close()
-            self._link = Connection(self.url, auth=self._auth, timeout=self._timeout)
+            self._link = Connection(self.url, access=self._access, timeout=self._timeout)
             self._permit.grant(self._link, self._link.chroot)
         return self._link

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable
 from clients.zookeeper import wire
+from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.connection import Connection, error_for
 from models.store_url import StoreUrl
 
@@ -28,7 +29,7 @@ class ChangeFeed(Closeable):
 
     Args:
         url: the servers and the chroot, which need not exist yet.
-        auth: (scheme, credential) pairs.
+        access: credentials and TLS settings.
         timeout: seconds without a byte from the server, pings included, before the connection counts as lost.
         session_timeout: seconds; the server may grant another one.
     """
@@ -37,12 +38,12 @@ class ChangeFeed(Closeable):
         self,
         url: StoreUrl,
         *,
-        auth: Sequence[tuple[str, bytes]] = (),
+        access: ZooKeeperAccess = ANONYMOUS,
         timeout: float = 20,
         session_timeout: float = 30,
     ) -> None:
         self.url = url
-        self._auth = tuple(auth)
+        self._access = access
         self._timeout = timeout
         self._session_timeout = session_timeout
         self._connection: Connection | None = None
@@ -69,7 +70,9 @@ class ChangeFeed(Closeable):
         """
         if self._connection:
             raise StoreUnreachable("this feed was started before; open a new one")
-        connection = Connection(self.url, auth=self._auth, timeout=self._timeout, session_timeout=self._session_timeout)
+        connection = Connection(
+            self.url, access=self._access, timeout=self._timeout, session_timeout=self._session_timeout
+        )
         self._connection = connection
         connection.sync()
         root = connection.absolute(b"/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from clients.closeable import Closeable
 from clients.errors import RecordNotWritable, StoreConflict, StoreDenied, StoreError, StoreUnreachable
 from clients.store import ABSENT, Guard, Record, Unreadable
 from clients.zookeeper import wire
+from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.counters import keeps_count
 from clients.zookeeper.ops import (
@@ -59,7 +60,7 @@ class ZooKeeperWriter(Closeable):
 
     Args:
         url: the servers and the chroot, which is created when missing.
-        auth: (scheme, credential) pairs.
+        access: credentials and TLS settings.
         timeout: seconds without a byte from the server before a call fails.
         max_raise: sets that a version, and creations that a count, may take.
         keep_versions: False where the source's versions mean nothing here, as Oxia's version ids.
@@ -70,7 +71,7 @@ class ZooKeeperWriter(Closeable):
         self,
         url: StoreUrl,
         *,
-        auth: Sequence[tuple[str, bytes]] = (),
+        access: ZooKeeperAccess = ANONYMOUS,
         timeout: float = 30,
         max_raise: int = 200_000,
         keep_versions: bool = True,
@@ -78,7 +79,7 @@ class ZooKeeperWriter(Closeable):
     ) -> None:
         self.url = url
         self._servers = url.model_copy(update={"root": ""})
-        self._auth = tuple(auth)
+        self._access = access
         self._timeout = timeout
         self._max_raise = max_raise
         self._keep_versions = keep_versions
@@ -202,7 +203,7 @@ class ZooKeeperWriter(Closeable):
 
     def _open(self) -> Connection:
         """Return a session on the whole server: all paths in here are absolute."""
-        link = Connection(self._servers, auth=self._auth, timeout=self._timeout, session_timeout=_SESSION_TIMEOUT)
+        link = Connection(self._servers, access=self._access, timeout=self._timeout, session_timeout=_SESSION_TIMEOUT)
         try:
             self._permit.grant(link, self._chroot)
         except StoreError:

@@ -227,7 +227,7 @@ def _ledgers(task: AnyBlueGreenTask) -> StoreUrl | None:
     root, access = ledgers_of(task.input.blue.store), task.runtime.stores_of(task.input.blue.credentials)
     if root.scheme != "zk":
         return None
-    with CoordinationReader(root, auth=access.zookeeper_auth, timeout=access.timeout) as reader:
+    with CoordinationReader(root, access=access.zookeeper, timeout=access.timeout) as reader:
         return root if reader.exists("/available") else None
 
 

@@ -65,7 +65,7 @@ def raise_ids(
     if store.scheme != "zk":
         fence()
         return LedgerIds(ids.blue, raise_oxia_generator(store, above, timeout=of_green.timeout).next_id)
-    with Coordination(ledgers_of(store), auth=of_green.zookeeper_auth, timeout=of_green.timeout) as coordination:
+    with Coordination(ledgers_of(store), access=of_green.zookeeper, timeout=of_green.timeout) as coordination:
         fence()
         return LedgerIds(ids.blue, raise_generator(coordination, above).next_id)
 

@@ -19,6 +19,7 @@ from clients.errors import StoreDenied, StoreUnreachable
 from clients.store import Partition, Record, Unreadable
 from clients.stores import Access, trees_overlap
 from clients.zookeeper import Connection, ZooKeeperReader, ZooKeeperWriter, wire
+from clients.zookeeper.access import ZooKeeperAccess
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.server import Server
 from tests.support.clients.zookeeper_records import by_path, record, scan, write
@@ -163,7 +164,11 @@ def test_unreadable_nodes_are_reported(url: StoreUrl, kazoo: Any) -> None:
         assert isinstance(refused, Unreadable)
         assert "/secret" in refused.reason
         assert "credentials" in refused.reason
-        assert set(by_path(scan(url, parts, (CREDENTIAL,)))) == {b"/open", b"/secret", b"/secret/inside"}
+        assert set(by_path(scan(url, parts, ZooKeeperAccess(auth=(CREDENTIAL,))))) == {
+            b"/open",
+            b"/secret",
+            b"/secret/inside",
+        }
     with ZooKeeperReader(url) as reader, pytest.raises(StoreDenied, match="/secret"):
         reader.children(b"/secret")
 
@@ -171,7 +176,7 @@ def test_unreadable_nodes_are_reported(url: StoreUrl, kazoo: Any) -> None:
 def test_wrong_scheme_is_denied(url: StoreUrl) -> None:
     """A credential that the server does not take ends in StoreDenied, which names its scheme."""
     with pytest.raises(StoreDenied, match="nonsense"):
-        Connection(url, auth=[("nonsense", b"a:b")])
+        Connection(url, access=ZooKeeperAccess(auth=(("nonsense", b"a:b"),)))
 
 
 @pytest.mark.exhaustive

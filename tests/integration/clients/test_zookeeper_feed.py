@@ -20,11 +20,13 @@ from clients.zookeeper import (
     Set,
     four_letter,
 )
+from clients.zookeeper.access import ZooKeeperAccess
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.server import Server
 from tests.support.clients.zookeeper_records import record, write
 from tests.support.waiting import wait_until_equal
 
+NONSENSE = ZooKeeperAccess(auth=(("nonsense", b"a:b"),))
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
 
 
@@ -202,7 +204,10 @@ def test_coordination_without_a_server(victim: Server) -> None:
 
 def test_coordination_with_a_wrong_scheme(url: StoreUrl) -> None:
     """A credential that the server does not take is a StoreDenied."""
-    with pytest.raises(StoreDenied), Coordination(url, auth=[("nonsense", b"a:b")], timeout=5) as session:
+    with (
+        pytest.raises(StoreDenied),
+        Coordination(url, access=NONSENSE, timeout=5) as session,
+    ):
         session.get("/")
 
 
@@ -218,7 +223,7 @@ def test_coordination_that_is_denied_at_once(url: StoreUrl, monkeypatch: pytest.
         return connected
 
     monkeypatch.setattr(KazooClient, "start_async", start_and_be_denied)
-    with pytest.raises(StoreDenied), Coordination(url, auth=[("nonsense", b"a:b")], timeout=5):
+    with pytest.raises(StoreDenied), Coordination(url, access=NONSENSE, timeout=5):
         pytest.fail("it was let in")
 
 

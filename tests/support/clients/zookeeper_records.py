@@ -6,6 +6,7 @@ from typing import Any
 
 from clients.store import Record, Unreadable
 from clients.zookeeper import ZooKeeperReader, ZooKeeperWriter
+from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from models.store_url import StoreUrl
 
 
@@ -14,9 +15,9 @@ def record(path: str, value: bytes = b"", version: int = 0, count: int = 0) -> R
     return Record(path.encode(), value, version, count, 0, 0, 0)
 
 
-def scan(url: StoreUrl, parts: int = 1, auth: tuple[tuple[str, bytes], ...] = ()) -> list[Record | Unreadable]:
+def scan(url: StoreUrl, parts: int = 1, access: ZooKeeperAccess = ANONYMOUS) -> list[Record | Unreadable]:
     """Return all records of a store, read as this many partitions."""
-    with ZooKeeperReader(url, auth=auth) as reader:
+    with ZooKeeperReader(url, access=access) as reader:
         return [
             record for partition in reader.partitions(parts) for batch in reader.scan(partition) for record in batch
         ]
@@ -37,6 +38,6 @@ def write(url: StoreUrl, records: list[Record], *, over: int | None = None, **op
         return writer.flush()
 
 
-def contents(url: StoreUrl) -> dict[bytes, tuple[bytes, int]]:
+def contents(url: StoreUrl, access: ZooKeeperAccess = ANONYMOUS) -> dict[bytes, tuple[bytes, int]]:
     """Return value and version of all nodes."""
-    return {path: (record.value, record.version) for path, record in by_path(scan(url)).items()}
+    return {path: (record.value, record.version) for path, record in by_path(scan(url, access=access)).items()}

@@ -199,7 +199,12 @@ def test_credentials(tmp_path: Path) -> None:
     expired = finding({"broker_webhook_token_file": str(file)}, "credentials for the webhook")
     assert (expired.level, "expired" in expired.detail) == (Level.FAILED, True)
     named = finding({"zookeeper_auth": ("digest:user:secret", "digest:other:secret")}, "credentials for ZooKeeper")
-    assert (named.level, named.detail) == (Level.OK, "2 credentials of the schemes digest")
+    assert (named.level, named.detail) == (Level.WARNING, "2 credentials of the schemes digest, without TLS")
+    login = {"zookeeper_sasl_username": "us", "zookeeper_sasl_password": "secret", "zookeeper_tls_ca": AUTHORITIES}
+    logged_in = finding(login, "credentials for ZooKeeper")
+    assert (logged_in.level, logged_in.detail) == (Level.OK, "a login as us")
+    gone = {"zookeeper_sasl_username": "us", "zookeeper_sasl_password_file": str(tmp_path / "gone")}
+    assert "gone cannot be read" in finding(gone, "credentials for ZooKeeper").detail
     assert finding({"zookeeper_auth": ("secret",)}, "credentials for ZooKeeper").exit_code is ExitCode.USAGE
 
     key = tmp_path / "key.json"
@@ -228,7 +233,8 @@ def test_named_credentials(tmp_path: Path) -> None:
     settings = {"admin_token": token(datetime.now(UTC) + 2 * SOON), "credentials": {"green": green}}
     assert finding(settings, "credentials for brokers").level is Level.OK
     assert "expired" in finding(settings, "credentials for brokers (green)").detail
-    assert finding(settings, "credentials for ZooKeeper (green)").detail == "1 credential of the schemes digest"
+    zookeeper = finding(settings, "credentials for ZooKeeper (green)").detail
+    assert zookeeper == "1 credential of the schemes digest, without TLS"
     prefix = "PULSAR_MIGRATE_CREDENTIALS__GREEN__ADMIN_"
     assert finding(settings, f"{prefix}TOKEN_FILE").level is Level.OK
     assert finding(settings, f"{prefix}TLS_CA").level is Level.OK

@@ -151,6 +151,6 @@ def test_a_secure_zookeeper_has_no_plain_port(tmp_path: Path) -> None:
 
 
 def test_a_required_login_needs_a_user(tmp_path: Path) -> None:
-    """A ZooKeeper that nobody could log in to is refused."""
+    """A required login without users is refused."""
     with pytest.raises(ValidationError, match="set users"):
         ZooKeeperSecurity(authorities=tmp_path, server=tmp_path, client=tmp_path, login_required=True)

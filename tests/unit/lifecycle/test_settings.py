@@ -16,6 +16,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, Token, TokenFile
 from clients.stores import Access
 from clients.tls import Tls
+from clients.zookeeper.access import ZooKeeperAccess
 from models.credentials import SECRETS, UnknownCredentials
 from models.settings import Settings
 from process.exit_codes import CommandFailed
@@ -43,7 +44,7 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         zookeeper_auth=f'["digest:user:{SECRET}"]',
     )
     assert given.admin_token.get_secret_value() == SECRET
-    assert given.zookeeper_credentials == (("digest", f"user:{SECRET}".encode()),)
+    assert ZooKeeperAccess.of(given).auth_pairs() == (("digest", f"user:{SECRET}".encode()),)
     for shown in (repr(given), str(given), given.model_dump_json()):
         assert SECRET not in shown
 
@@ -53,18 +54,19 @@ def test_zookeeper_credentials_come_from_a_file_too(monkeypatch: pytest.MonkeyPa
     file = tmp_path / "auth"
     file.write_text(f"digest:a:{SECRET}\n\nip:127.0.0.1\n")
     given = settings(monkeypatch, zookeeper_auth='["digest:b:c"]', zookeeper_auth_file=str(file))
-    assert given.zookeeper_credentials == (
+    access = ZooKeeperAccess.of(given)
+    assert access.auth_pairs() == (
         ("digest", b"b:c"),
         ("digest", f"a:{SECRET}".encode()),
         ("ip", b"127.0.0.1"),
     )
     file.write_text(SECRET)
     with pytest.raises(ValueError, match="has no scheme") as caught:
-        _ = given.zookeeper_credentials
+        ZooKeeperAccess.of(given)
     assert SECRET not in str(caught.value)
     file.unlink()
     with pytest.raises(ValueError, match="cannot be read"):
-        _ = given.zookeeper_credentials
+        ZooKeeperAccess.of(given)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +147,10 @@ def test_a_named_set_has_all_that_the_common_one_has(monkeypatch: pytest.MonkeyP
     green = given.credentials_of("green")
     assert green.admin_token.get_secret_value() == "12345"
     assert (green.admin_tls_ca, green.admin_tls_verify_hostname) == ("", False)
-    assert green.zookeeper_credentials == (("digest", f"green:{SECRET}".encode()),)
+    assert ZooKeeperAccess.of(green).auth_pairs() == (("digest", f"green:{SECRET}".encode()),)
     bare = AdminAccess.from_settings(given, "bare")
     assert (bare.auth, bare.tls, bare.guarded) == (None, Tls(), False)
-    assert Access.from_settings(given, "bare").zookeeper_auth == ()
+    assert Access.from_settings(given, "bare").zookeeper.auth == ()
     assert given.credentials_of("") is given
     assert AdminAccess.from_settings(given).tls.ca_file == "common.pem"
     for shown in (repr(given), str(given), given.model_dump_json()):
@@ -179,7 +181,9 @@ def test_a_set_goes_to_its_own_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_does_not_start_with_secrets_that_may_go_anywhere(tmp_path: Path, secret: str) -> None:
     """Each set with a secret must list its hosts; the error names the variable."""
     value = ("digest:a:b",) if secret == "zookeeper_auth" else str(tmp_path / "file")
-    given = {secret: value, **({"admin_oauth2_token_url": "https://a"} if "oauth2" in secret else {})}
+    given: dict[str, object] = {secret: value}
+    given |= {"admin_oauth2_token_url": "https://a"} if "oauth2" in secret else {}
+    given |= {"zookeeper_sasl_username": "us"} if "sasl" in secret else {}
     for settings, variable in (
         (Settings.model_validate(given), "PULSAR_MIGRATE_HOSTS"),
         (Settings.model_validate({"credentials": {"green": given}}), "PULSAR_MIGRATE_CREDENTIALS__GREEN__HOSTS"),
@@ -243,7 +247,7 @@ def test_a_runtime_gives_each_side_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert runtime.admin_of("") is runtime.admin
     assert runtime.stores_of("") is runtime.access
     assert runtime.admin_of("green") is runtime.admin_of("green")
-    assert runtime.stores_of("green").zookeeper_auth == (("digest", b"green:x"),)
+    assert runtime.stores_of("green").zookeeper.auth == (("digest", b"green:x"),)
     wire = runtime.wire_of("green")
     assert (wire.token, wire.tls.ca_file, runtime.wire_of("").token) == (SECRET, "green.pem", "common")
     assert SECRET not in repr(wire)

@@ -1,0 +1,110 @@
+"""Credentials, login (SASL) and TLS settings for ZooKeeper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from clients.errors import NoCredentials
+from clients.tls import Tls, zookeeper_tls
+from models.credentials import Credentials, zookeeper_pairs
+
+#: The host that ZooKeeper's servers expect in a login by DIGEST-MD5, whatever their own is (SecurityUtils.java).
+SASL_HOST, SASL_SERVICE = "zk-sasl-md5", "zookeeper"
+_MECHANISM = "DIGEST-MD5"
+
+
+@dataclass(frozen=True)
+class ZooKeeperAccess:
+    """Credentials and TLS settings for ZooKeeper; plain data, so that it can be sent to an executor.
+
+    Files are read for each connection, so that renewed ones are used.
+
+    Attributes:
+        auth: credentials for `addauth`, each scheme and credential, for example `("digest", b"user:password")`.
+        auth_file: file with further ones, one `scheme:credential` in a line; empty for none.
+        sasl_username: name for the login (SASL DIGEST-MD5); empty for no login.
+        sasl_password: its password.
+        sasl_password_file: file that holds the password instead.
+        tls: TLS settings; None for a plain connection.
+    """
+
+    auth: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+    auth_file: str = ""
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    sasl_password_file: str = ""
+    tls: Tls | None = None
+
+    @classmethod
+    def of(cls, credentials: Credentials) -> Self:
+        """Create it from a set of credentials.
+
+        Raises:
+            ValueError: one of them is invalid, or a file cannot be read.
+        """
+        made = cls(
+            auth=zookeeper_pairs([entry.get_secret_value() for entry in credentials.zookeeper_auth]),
+            auth_file=credentials.zookeeper_auth_file,
+            sasl_username=credentials.zookeeper_sasl_username,
+            sasl_password=credentials.zookeeper_sasl_password.get_secret_value(),
+            sasl_password_file=credentials.zookeeper_sasl_password_file,
+            tls=zookeeper_tls(credentials),
+        )
+        try:
+            made.auth_pairs()
+            made.password()
+        except NoCredentials as error:
+            raise ValueError(str(error)) from error
+        return made
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether a server can know us again, so that nodes can be protected for us."""
+        return bool(self.auth or self.auth_file or self.sasl_username or (self.tls and self.tls.cert_file))
+
+    def auth_pairs(self) -> tuple[tuple[str, bytes], ...]:
+        """Return all credentials for `addauth`, those of the file included.
+
+        Raises:
+            NoCredentials: the file cannot be read, or an entry has no scheme.
+        """
+        if not self.auth_file:
+            return self.auth
+        try:
+            return self.auth + zookeeper_pairs(_text(self.auth_file, "zookeeper_auth_file").splitlines())
+        except ValueError as error:
+            raise NoCredentials(f"{error} ({self.auth_file})") from error
+
+    def password(self) -> str:
+        """Return the password of the login.
+
+        Raises:
+            NoCredentials: the file cannot be read.
+        """
+        if not self.sasl_password_file:
+            return self.sasl_password
+        return _text(self.sasl_password_file, "zookeeper_sasl_password_file").strip()
+
+    def sasl_options(self) -> dict[str, Any] | None:
+        """Return the options of pure-sasl's client, besides host and service; None without a login."""
+        if not self.sasl_username:
+            return None
+        # Asked at each login: a session of kazoo logs in again whenever it connects.
+        return {"mechanism": _MECHANISM, "qops": [b"auth"], "callback": self._sasl_property}
+
+    def _sasl_property(self, name: str) -> str:
+        return self.password() if name == "password" else self.sasl_username
+
+
+#: Plain connections without any credentials.
+ANONYMOUS = ZooKeeperAccess()
+
+
+def _text(file: str, setting: str) -> str:
+    try:
+        return Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise NoCredentials(f"{setting}: {file} cannot be read ({why}); write the credentials into it") from error

@@ -1,0 +1,52 @@
+"""A ZooKeeper that takes only TLS with client certificates and logins, and accesses to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from clients.tls import Tls
+from clients.zookeeper.access import ZooKeeperAccess
+from pulsar_devstack.servers.spec import ZooKeeperSecurity
+from pulsar_devstack.servers.toolchain import Toolchain
+from tests.support.clients.certificates import Authority, Identity
+
+USER = "migrate"
+OTHER = "other"
+"""Another user, with the same password."""
+HOST = "127.0.0.1"
+
+
+class SecureZooKeeper:
+    """Certificates for one.
+
+    Args:
+        tools: make the certificates.
+        folder: where all files go.
+
+    Attributes:
+        authority: signs the certificates.
+        security: for `StackSpec`.
+        access: what a worker needs.
+    """
+
+    def __init__(self, tools: Toolchain, folder: Path, *, login_required: bool = True) -> None:
+        self.authority = Authority(tools, folder)
+        self.security = ZooKeeperSecurity(
+            authorities=self.authority.cert_file,
+            server=self.authority.identity("server", HOST, alias="localhost").pem_file,
+            client=self.authority.identity("stack", HOST).pem_file,
+            users={"pulsar": "only-for-tests", USER: "secret", OTHER: "secret"},
+            login_required=login_required,
+        )
+        tls = self.tls(self.authority.identity("worker", "127.0.0.9"))
+        self.access = ZooKeeperAccess(sasl_username=USER, sasl_password="secret", tls=tls)
+
+    def tls(self, identity: Identity | None) -> Tls:
+        """Return settings with this certificate of ours."""
+        files = (str(identity.cert_file), str(identity.key_file)) if identity else (None, None)
+        return Tls(str(self.authority.cert_file), *files)
+
+    def access_with(self, identity: Identity | None) -> ZooKeeperAccess:
+        """Return the access with another certificate of ours."""
+        return replace(self.access, tls=self.tls(identity))

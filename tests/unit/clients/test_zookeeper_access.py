@@ -1,0 +1,104 @@
+"""Credentials for ZooKeeper, and kazoo's connections as ours."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from clients.errors import NoCredentials
+from clients.stores import Access
+from clients.zookeeper.access import ZooKeeperAccess
+from clients.zookeeper.kazoo_handler import Handler
+from models.settings import Settings
+
+SECRET = "never-to-be-seen"
+FIELDS = {
+    "zookeeper_auth": (f"digest:us:{SECRET}",),
+    "zookeeper_sasl_username": "us",
+    "zookeeper_sasl_password": SECRET,
+}
+OWN = Path(__file__).parent.parent / "cli" / "tls" / "own"
+
+
+def test_access_travels_and_does_not_show_secrets() -> None:
+    """Executors get it as it is, and its text has no secret."""
+    access = Access.from_settings(Settings.model_validate(FIELDS))
+    assert pickle.loads(pickle.dumps(access)) == access
+    assert SECRET not in repr(access)
+    assert access.zookeeper.password() == SECRET
+    assert access.zookeeper.auth_pairs() == (("digest", f"us:{SECRET}".encode()),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"zookeeper_sasl_username": "us"}, "go together"),
+        ({"zookeeper_sasl_password": SECRET}, "go together"),
+        (
+            {"zookeeper_sasl_username": "us", "zookeeper_sasl_password": SECRET, "zookeeper_sasl_password_file": "f"},
+            "go together",
+        ),
+        ({"zookeeper_tls_certificate": "own.pem"}, "zookeeper_tls_certificate needs zookeeper_tls_ca"),
+        ({"zookeeper_tls_ca": "ca.pem", "zookeeper_tls_key": "own.key"}, "zookeeper_tls_key needs"),
+    ],
+)
+def test_half_of_a_setting_is_refused(fields: dict[str, str], said: str) -> None:
+    """A worker with half of a login, or half of a certificate, does not start; also with named credentials."""
+    for settings in (fields, {"credentials": {"green": fields}}):
+        with pytest.raises(ValidationError, match=said) as caught:
+            Settings.model_validate(settings)
+        assert SECRET not in str(caught.value)
+
+
+def test_files_are_read_for_each_connection(tmp_path: Path) -> None:
+    """What a file says now counts, and a file that is gone is named."""
+    auth, password = tmp_path / "auth", tmp_path / "password"
+    auth.write_text("digest:a:b\n")
+    password.write_text(f"{SECRET}\n")
+    access = ZooKeeperAccess(auth_file=str(auth), sasl_username="us", sasl_password_file=str(password))
+    assert access.auth_pairs() == (("digest", b"a:b"),)
+    assert access.password() == SECRET
+    auth.write_text("digest:c:d\n\ndigest:e:f\n")
+    assert access.auth_pairs() == (("digest", b"c:d"), ("digest", b"e:f"))
+    auth.write_text(SECRET)
+    with pytest.raises(NoCredentials, match="has no scheme") as caught:
+        access.auth_pairs()
+    assert SECRET not in str(caught.value)
+    password.unlink()
+    with pytest.raises(NoCredentials, match=f"zookeeper_sasl_password_file: {password} cannot be read"):
+        access.password()
+
+
+@pytest.fixture
+def linked() -> Iterator[tuple[ssl.SSLSocket, ssl.SSLSocket]]:
+    """Both ends of a connection with TLS."""
+    serving, asking = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    serving.load_cert_chain(f"{OWN}.pem", f"{OWN}.key")
+    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+    left, right = socket.socketpair()
+    ends: list[ssl.SSLSocket] = []
+    server = threading.Thread(target=lambda: ends.append(serving.wrap_socket(left, server_side=True)))
+    server.start()
+    client = asking.wrap_socket(right)
+    server.join()
+    yield ends[0], client
+    ends[0].close()
+    client.close()
+
+
+def test_kazoo_sees_what_tls_holds_decrypted(linked: tuple[ssl.SSLSocket, ssl.SSLSocket]) -> None:
+    """Two answers in one record of TLS: the second one is not left unread until more arrives."""
+    server, client = linked
+    server.sendall(b"firstsecond")
+    assert client.recv(5) == b"first"
+    handler = Handler(ZooKeeperAccess())
+    assert handler.select([client], [], [], 5)[0] == [client]
+    assert client.recv(6) == b"second"
+    assert handler.select([client], [], [], 0)[0] == []
