@@ -23,9 +23,11 @@ from pulsar_devstack.servers.cache import Cache, Product
 
 _FLAGS = ["-trimpath", "-buildvcs=false"]
 _STATIC = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+_AUTH_IMPORT = '\t"github.com/oxia-db/oxia/oxiad/common/rpc/auth"\n'
 _CLI_VERSION = "1.5.1"
 _CLI_MODULE = "github.com/temporalio/cli"
-_SPLIT_FILTER = "vendor/github.com/oxia-db/oxia/oxiad/dataserver/database/split_filter.go"
+_DATASERVER = "vendor/github.com/oxia-db/oxia/oxiad/dataserver"
+_SPLIT_FILTER = f"{_DATASERVER}/database/split_filter.go"
 
 
 def oxia_product(data: Path, cache: Cache, logs: Path) -> Product:
@@ -87,8 +89,24 @@ def _build_oxia(go: Path, scratch: Path, folder: Path, log: Path) -> None:
     tools.run_tool([str(go), "mod", "vendor"], cwd=scratch, log=log, env=_STATIC)
     # The published `common` module is older than what this one file of the server needs; see the file for what is lost.
     shutil.copy(scratch / "split_filter.go.txt", scratch / _SPLIT_FILTER)
+    _let_standalone_authenticate(scratch / _DATASERVER / "standalone.go")
     command = [str(go), "build", "-mod=vendor", *_FLAGS, "-ldflags=-s -w", "-o", str(folder / "oxia"), "."]
     tools.run_tool(command, cwd=scratch, log=log, env=_STATIC)
+
+
+def _let_standalone_authenticate(source: Path) -> None:
+    """Let a standalone server check tokens as its options say; the released one never checks any.
+
+    Raises:
+        ProvisionFailed: the source is not the one that go.sum names.
+    """
+    text = source.read_text()
+    for old, new in (("&auth.Disabled", "&publicServer.Auth"), (_AUTH_IMPORT, "")):
+        if text.count(old) != 1:
+            raise ProvisionFailed(f"{source.name} of Oxia does not have {old!r}; adapt it to the new release")
+        text = text.replace(old, new)
+    source.chmod(0o644)
+    source.write_text(text)
 
 
 def _go(requirement: Path, cache: Cache, log: Path) -> Path:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from pulsar_devstack.errors import NotInStack
-from pulsar_devstack.servers import configs, probes, zookeeper_security
+from pulsar_devstack.servers import configs, oxia_security, probes, zookeeper_security
 from pulsar_devstack.servers.spec import Settings
 from pulsar_devstack.servers.state import StackState
 from pulsar_devstack.servers.toolchain import DATA, Toolchain
@@ -177,10 +177,14 @@ def _oxia(name: str, state: StackState, folder: Path) -> ServerPlan:
     metrics = f"{configs.LOOPBACK}:{state.ports[f'{name}.metrics']}"
     folders = [f"--data-dir={folder / 'data' / 'db'}", f"--wal-dir={folder / 'data' / 'wal'}"]
     options = ["-p", address, "-m", metrics, "-s", str(state.spec.oxia_shards), "--wal-sync-data=false"]
+    security = state.spec.oxia_security
+    # The port of the metrics opens after the one for clients, and asks for neither certificate nor token.
+    ready = partial(probes.http_answers_ok, f"http://{metrics}/metrics") if security else None
     return ServerPlan(
         name=name,
-        command=[str(state.toolchain.oxia), "standalone", *options, *folders],
-        ready=partial(probes.oxia_serves, address),
+        command=[str(state.toolchain.oxia), "standalone", *options, *folders, *oxia_security.server_options(security)],
+        files=oxia_security.server_files(security),
+        ready=ready or partial(probes.oxia_serves, address),
     )
 
 

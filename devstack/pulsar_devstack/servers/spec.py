@@ -8,6 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 Settings = dict[str, str]
+#: Issuer and audience of the tokens that Oxia servers of a stack take.
+TOKEN_ISSUER, TOKEN_AUDIENCE = "https://tokens.example", "oxia"
 Chroot = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)*$")]
 
 
@@ -37,6 +39,25 @@ class ZooKeeperSecurity(BaseModel):
         return self
 
 
+class OxiaSecurity(BaseModel):
+    """TLS, and with it tokens, of all Oxia servers of a stack. They then have no port without TLS.
+
+    Attributes:
+        authorities: PEM file of the authorities that sign all certificates.
+        server: PEM file with the servers' certificate and its key.
+        client_certificates: refuse clients without a certificate.
+        token_keys: PEM file with public keys or certificates of the issuers of tokens (JWT, RS256), which the servers
+            then require, with the issuer `TOKEN_ISSUER` and the audience `TOKEN_AUDIENCE`; None for no tokens.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    authorities: Path
+    server: Path
+    client_certificates: bool = False
+    token_keys: Path | None = None
+
+
 class StackSpec(BaseModel):
     """Servers of a stack.
 
@@ -60,6 +81,7 @@ class StackSpec(BaseModel):
         bookie_settings: lines for every `bookkeeper.conf`, likewise.
         zookeeper_settings: lines for every `zoo.cfg`, likewise.
         zookeeper_security: TLS and logins of all ZooKeeper servers; None for plain ones.
+        oxia_security: TLS and tokens of all Oxia servers; None for plain ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -81,6 +103,7 @@ class StackSpec(BaseModel):
     bookie_settings: Settings = {}
     zookeeper_settings: Settings = {}
     zookeeper_security: ZooKeeperSecurity | None = None
+    oxia_security: OxiaSecurity | None = None
 
     @model_validator(mode="after")
     def _can_start(self) -> Self:

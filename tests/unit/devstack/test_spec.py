@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from pulsar_devstack.errors import NotInStack
 from pulsar_devstack.servers import configs, plans
-from pulsar_devstack.servers.spec import StackSpec, ZooKeeperSecurity
+from pulsar_devstack.servers.spec import OxiaSecurity, StackSpec, ZooKeeperSecurity
 from pulsar_devstack.servers.state import StackState
 from pulsar_devstack.servers.toolchain import Toolchain
 
@@ -154,3 +154,19 @@ def test_a_required_login_needs_a_user(tmp_path: Path) -> None:
     """A required login without users is refused."""
     with pytest.raises(ValidationError, match="set users"):
         ZooKeeperSecurity(authorities=tmp_path, server=tmp_path, client=tmp_path, login_required=True)
+
+
+def test_a_secure_oxia_has_its_files_and_requires_them(tmp_path: Path) -> None:
+    """Servers with security get certificate, authorities and keys of tokens, and refuse clients without."""
+    files = {name: tmp_path / name for name in ("authorities", "server", "token_keys")}
+    for name, file in files.items():
+        file.write_text(name)
+    security = OxiaSecurity(**files, client_certificates=True)
+    server = plans.plan("oxia-1", state_of(StackSpec(oxias=1, oxia_security=security)), tmp_path)
+    assert sorted(server.files.values()) == sorted(files)
+    assert {"--tls-cert-file=tls/server.pem", "--tls-client-auth=true", "--auth-provider-name=oidc"} <= {
+        *server.command
+    }
+    plain = plans.plan("oxia-1", state_of(StackSpec(oxias=1)), tmp_path)
+    assert not plain.files
+    assert not [option for option in plain.command if "tls" in option or "auth" in option]

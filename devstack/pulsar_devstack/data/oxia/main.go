@@ -1,5 +1,6 @@
 // Command oxia serves one Oxia node with its data in one folder. It keeps the versions that a migration writes
-// (override_version_id, override_modifications_count) and takes the flags of `oxia standalone` that the stack uses.
+// (override_version_id, override_modifications_count) and takes the flags of `oxia standalone` and, for TLS and
+// authentication, those of `oxia server` that the stack uses.
 package main
 
 import (
@@ -10,6 +11,8 @@ import (
 
 	"github.com/oxia-db/oxia/common/process"
 	"github.com/oxia-db/oxia/common/proto"
+	"github.com/oxia-db/oxia/common/security"
+	"github.com/oxia-db/oxia/oxiad/common/rpc/auth"
 	"github.com/oxia-db/oxia/oxiad/dataserver"
 	"github.com/oxia-db/oxia/oxiad/dataserver/option"
 )
@@ -26,10 +29,20 @@ func main() {
 	dataFolder := flags.String("data-dir", "./data/db", "folder of the database")
 	walFolder := flags.String("wal-dir", "./data/wal", "folder of the write-ahead log")
 	walSync := flags.Bool("wal-sync-data", true, "sync the write-ahead log")
+	certificate := flags.String("tls-cert-file", "", "certificate (PEM) of the public address, which has TLS then")
+	key := flags.String("tls-key-file", "", "key (PEM) of the certificate")
+	authorities := flags.String("tls-trusted-ca-file", "", "authorities (PEM) of clients' certificates")
+	clientAuth := flags.Bool("tls-client-auth", false, "require a client's certificate")
+	provider := flags.String("auth-provider-name", "", "how tokens are checked: oidc")
+	providerParams := flags.String("auth-provider-params", "", "issuers, audiences and keys of the tokens (JSON)")
 	_ = flags.Parse(os.Args[2:])
 
 	options := option.NewDefaultOptions()
 	options.Server.Public.BindAddress = *address
+	options.Server.Public.TLS = security.TLSOptions{
+		CertFile: *certificate, KeyFile: *key, TrustedCaFile: *authorities, ClientAuth: *clientAuth,
+	}
+	options.Server.Public.Auth = auth.Options{Provider: *provider, ProviderParams: *providerParams}
 	options.Observability.Metric.BindAddress = *metrics
 	options.Storage.Database.Dir = *dataFolder
 	options.Storage.WAL.Dir = *walFolder
