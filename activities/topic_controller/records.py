@@ -27,11 +27,9 @@ from clients.json_text import read_object
 from clients.pulsar.names import TopicName
 from models.base import faults
 from models.segments.segment import SubscriptionKind
-from models.topic_controller.record import ControlledLayout
+from models.topic_controller.record import ROOT, ControlledLayout
 
 ResultT = TypeVar("ResultT")
-
-ROOT = "/pulsar/pulsar-migrate"
 
 # Consumers of one transaction: ZooKeeper allows a megabyte, and a record has some hundred bytes.
 _BATCH_SIZE = 200

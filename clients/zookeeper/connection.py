@@ -29,6 +29,7 @@ from clients.errors import (
 from clients.reach import explained, is_permanent, split_host
 from clients.zookeeper import wire
 from clients.zookeeper.access import ANONYMOUS, SASL_HOST, SASL_SERVICE, ZooKeeperAccess
+from clients.zookeeper.acl import OWN_ACL
 from clients.zookeeper.link import Stream, open_socket, why_refused
 from clients.zookeeper.sessions import register
 from models.store_url import StoreUrl
@@ -78,6 +79,7 @@ class Connection(Closeable):
         session_id: id of the session.
         session_timeout: seconds granted; without a packet for so long the server ends the session.
         last_zxid: zxid of the last answer: what the server had applied by then.
+        own_acl: ACL for nodes of ours; the open one if the server does not know who we are.
 
     Raises:
         NoServer: none of the addresses leads to a ZooKeeper.
@@ -133,6 +135,7 @@ class Connection(Closeable):
         try:
             self._log_in()
             self._add_credentials()
+            self.own_acl = OWN_ACL if self._is_known() else wire.OPEN_ACL
         except BaseException:
             self.close()
             raise
@@ -188,6 +191,16 @@ class Connection(Closeable):
                 raise error_for(
                     answer.error, f"adding a credential of scheme {scheme} at {self.host}", server=self.host
                 )
+
+    def _is_known(self) -> bool:
+        """Return whether the server has an identity of ours: it may not have asked for our certificate."""
+        if not self._access.has_identity:
+            return False
+        self.submit(wire.WHO_AM_I, b"")
+        answer = self.receive()
+        if answer.error:  # servers before 3.7 do not know the question
+            return bool(self._access.sasl_username or self._access.auth_pairs())
+        return any(scheme != b"ip" for scheme in wire.read_schemes(answer.frame))
 
     def absolute(self, path: bytes) -> bytes:
         """Return the path on the server of a path beneath the chroot."""

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from kazoo import exceptions
 from kazoo.client import KazooClient
@@ -29,12 +29,15 @@ from clients.errors import (
 )
 from clients.reach import split_host
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
+from clients.zookeeper.acl import kazoo_acl
 from clients.zookeeper.connection import Connection
 from clients.zookeeper.kazoo_handler import Handler
 from clients.zookeeper.link import open_socket, why_refused
 from clients.zookeeper.sessions import register
 from clients.zookeeper.wire import Stat
 from models.store_url import StoreUrl
+
+ResultT = TypeVar("ResultT")
 
 #: Seconds that a session, and what it holds, outlives a lost connection.
 _SESSION_TIMEOUT = 30.0
@@ -120,6 +123,7 @@ class CoordinationReader:
             connection_retry=_RECONNECT,
         )
         self._denied = False
+        self._protects = access.has_identity
         self._client.add_listener(self._note_denial)
 
     def __enter__(self) -> Self:
@@ -256,19 +260,36 @@ class Coordination(CoordinationReader):
     def create(
         self, path: str, value: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, parents: bool = False
     ) -> str:
-        """Create a node with the open ACL; returns its path, which `sequence` extends by ten digits.
+        """Create a node; returns its path, which `sequence` extends by ten digits.
 
         Raises:
             VersionConflict: it exists already, or its parent does not and `parents` is false.
         """
-        created = self._write(
-            "creating",
-            path,
-            lambda: self._client.create_async(
-                self._absolute(path), value, ephemeral=ephemeral, sequence=sequence, makepath=parents
-            ),
-        )
+
+        def create() -> str:
+            acl = kazoo_acl(path, protects=self._protects)
+            options = {"acl": acl, "ephemeral": ephemeral, "sequence": sequence}
+            return self._write(
+                "creating", path, lambda: self._client.create_async(self._absolute(path), value, **options)
+            )
+
+        try:
+            created = self._unprotected_if_unknown(create)
+        except VersionConflict as conflict:
+            if not (parents and isinstance(conflict.__cause__, exceptions.NoNodeError)):
+                raise
+            self._create_parents(path)
+            created = self._unprotected_if_unknown(create)
         return created[len(self.url.root) :]
+
+    def _create_parents(self, path: str) -> None:
+        # Each with an ACL of its own, unlike kazoo's: brokers have nodes beneath some of them.
+        parent = path.rpartition("/")[0]
+        if parent:
+            with contextlib.suppress(VersionConflict):
+                self.create(parent, parents=True)
+        else:
+            self._write("creating", "/", lambda: self._client.ensure_path_async(self.url.root))
 
     def set(self, path: str, value: bytes, version: int) -> Stat:
         """Set the value of a node that has this version (-1 means any); returns its new statistics.
@@ -294,11 +315,15 @@ class Coordination(CoordinationReader):
         Raises:
             VersionConflict: one of them cannot be done; the message names it.
         """
+        self._unprotected_if_unknown(lambda: self._commit(parts))
+
+    def _commit(self, parts: Sequence[Part]) -> None:
         transaction = self._client.transaction()
         for change in parts:
             match change:
                 case Create(path, value):
-                    transaction.create(self._absolute(path), value)
+                    acl = kazoo_acl(path, protects=self._protects)
+                    transaction.create(self._absolute(path), value, acl=acl)
                 case Set(path, value, version):
                     transaction.set_data(self._absolute(path), value, version)
                 case Delete(path, version):
@@ -308,9 +333,21 @@ class Coordination(CoordinationReader):
         results = self._write(f"committing {len(parts)} changes", "", transaction.commit_async)
         for change, result in zip(parts, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, _CONSEQUENCES):
-                raise _typed(
-                    result, f"committing {type(change).__name__.lower()} of {change.path}", self.url, change.path
-                )
+                doing = f"committing {type(change).__name__.lower()} of {change.path}"
+                raise _typed(result, doing, self.url, change.path) from result
+
+    def _unprotected_if_unknown(self, write: Callable[[], ResultT]) -> ResultT:
+        """Write; do it again without an ACL of ours if the server does not know who we are.
+
+        That is so where our certificate is all that we have, and the server did not ask for it.
+        """
+        try:
+            return write()
+        except StoreDenied as denied:
+            if not (self._protects and isinstance(denied.__cause__, exceptions.InvalidACLError)):
+                raise
+        self._protects = False
+        return write()
 
     def _write(self, doing: str, path: str, start: Callable[[], Any]) -> Any:
         with self._errors(doing, path):

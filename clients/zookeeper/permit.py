@@ -43,7 +43,7 @@ class Permit:
         path = b"%s%s%016x" % (chroot, _PREFIX, unsigned(connection.session_id))
         # Where the parent is missing there is no claim either, which the guard says better.
         with contextlib.suppress(StoreConflict):
-            connection.call(wire.CREATE, path, wire.created(path))
+            connection.call(wire.CREATE, path, wire.created(path, connection.own_acl))
         # After the creation: a run that takes the claim over from now on finds the permit, and revokes it.
         self._guard()
         self._path, self._check = path, [wire.op_check(path)]

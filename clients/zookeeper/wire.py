@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from clients.errors import StoreProtocolError
 
-CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, GET_CHILDREN, SYNC, PING = 1, 2, 3, 4, 5, 6, 8, 9, 11
+CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN, SYNC, PING = 1, 2, 3, 4, 5, 6, 7, 8, 9, 11
 GET_CHILDREN2 = 12
-CHECK, MULTI, MULTI_READ, AUTH, SASL, ADD_WATCH, CLOSE = 13, 14, 22, 100, 102, 106, -11
+CHECK, MULTI, MULTI_READ, AUTH, SASL, ADD_WATCH, WHO_AM_I, CLOSE = 13, 14, 22, 100, 102, 106, 107, -11
 
 #: Xids that the protocol reserves.
 XID_EVENT, XID_PING, XID_AUTH = -1, -2, -4
@@ -213,9 +213,26 @@ def op_check(path: bytes) -> bytes:
     return _OP_HEADER.pack(CHECK, 0, -1) + buffer(path) + _INT.pack(-1)
 
 
-def created(path: bytes) -> bytes:
-    """Return body of create: a persistent node without data, with the open ACL."""
-    return buffer(path) + buffer(b"") + OPEN_ACL + _PERSISTENT
+def created(path: bytes, acl: bytes = OPEN_ACL) -> bytes:
+    """Return body of create: a persistent node without data."""
+    return buffer(path) + buffer(b"") + acl + _PERSISTENT
+
+
+def set_acl(path: bytes, acl: bytes) -> bytes:
+    """Return body of setACL, whatever the version of the node's ACL."""
+    return buffer(path) + acl + _INT.pack(-1)
+
+
+def read_schemes(frame: bytes) -> list[bytes]:
+    """Return the schemes of a session's identities, from the answer to whoAmI."""
+    (count,) = _INT.unpack_from(frame, BODY)
+    schemes: list[bytes] = []
+    offset = BODY + 4
+    for _ in range(count):
+        scheme, offset = read_buffer(frame, offset)
+        _, offset = read_buffer(frame, offset)
+        schemes.append(scheme)
+    return schemes
 
 
 def deleted(path: bytes) -> bytes:

@@ -13,6 +13,7 @@ from clients.errors import RecordNotWritable, StoreConflict, StoreDenied, StoreE
 from clients.store import ABSENT, Guard, Record, Unreadable
 from clients.zookeeper import wire
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
+from clients.zookeeper.acl import is_own
 from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.counters import keeps_count
 from clients.zookeeper.ops import (
@@ -95,6 +96,7 @@ class ZooKeeperWriter(Closeable):
         self._later: list[Record] = []
         self._parents_to_delete: dict[bytes, _Item] = {}
         self._counts: dict[bytes, Record] = {}
+        self._own: set[bytes] = set()
         self._written = 0
 
     def put(self, record: Record, *, over: int | None) -> None:
@@ -110,6 +112,8 @@ class ZooKeeperWriter(Closeable):
         if self._chroot:
             record = record._replace(path=self._chroot + record.path)
         self._note_count(record)
+        if is_own(record.path[len(self._chroot) :]):
+            self._own.add(record.path)
         self._collect(_Item(record.path, record, over), len(record.value))
 
     def delete(self, path: bytes, *, expected: int | None = None) -> None:
@@ -152,6 +156,7 @@ class ZooKeeperWriter(Closeable):
             self._start(_Batch(counted[start : start + _BATCH_RECORDS], counts=True))
         self._drain()
         self._counts.clear()
+        self._protect()
         written, self._written = self._written, 0
         return written
 
@@ -160,6 +165,20 @@ class ZooKeeperWriter(Closeable):
         if self._link:
             self._permit.revoke(self._link)
             self._link.close()
+
+    def _protect(self) -> None:
+        """Give nodes of ours their ACL: they were written like all others."""
+        if not self._own:
+            return
+        link, paths = self._connection(), sorted(self._own)
+        for start in range(0, len(paths), _BATCH_RECORDS):
+            batch = paths[start : start + _BATCH_RECORDS]
+            for path in batch:
+                link.submit(wire.SET_ACL, wire.set_acl(path, link.own_acl))
+            for path, answer in [(path, link.receive()) for path in batch]:
+                if answer.error not in (wire.OK, wire.NO_NODE):
+                    raise error_for(answer.error, "setting the ACL of a node", server=link.host, path=path)
+        self._own.clear()
 
     def _note_count(self, record: Record) -> None:
         if record.count > 0 and keeps_count(record.path[len(self._chroot) :], record.value):

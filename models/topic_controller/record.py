@@ -14,6 +14,9 @@ from pydantic import Field
 from models.segments.layout import SegmentLayout
 from models.segments.segment import LayoutError, SegmentInfo, Stored
 
+ROOT = "/pulsar/pulsar-migrate"
+"""Parent of the records of all controlled topics in the brokers' metadata store."""
+
 
 class Change(StrEnum):
     """A kind of change of segments."""

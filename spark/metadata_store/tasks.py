@@ -18,6 +18,7 @@ from clients.oxia.reader import OxiaReader
 from clients.pulsar.roots import is_nested_store, is_pulsars
 from clients.store import ABSENT, Partition, Record, Seen, StoreReader, StoreRemover, Unreadable
 from clients.stores import MAX_RAISE, open_reader, open_remover, open_writer
+from clients.zookeeper.acl import is_own
 from clients.zookeeper.reader import ZooKeeperReader
 from models.lifecycle.claim import CLAIM, PacedClaim
 from models.lifecycle.failures import NAMED
@@ -371,9 +372,10 @@ def _unreadable(record: Unreadable) -> StoreDenied:
 
 
 def _protected(reader: StoreReader, paths: Sequence[bytes]) -> list[bytes]:
-    # A copy has no ACL: Oxia has none, and ACLs are not copied to ZooKeeper.
+    # A copy has no ACL: Oxia has none, and ACLs are not copied to ZooKeeper. A writer protects nodes of ours again.
+    asked = [path for path in paths if not is_own(path)]
     # mutant: metadata-store/acls-are-not-read
-    return reader.protected(paths) if isinstance(reader, ZooKeeperReader) else []
+    return reader.protected(asked) if isinstance(reader, ZooKeeperReader) else []
 
 
 def _misplaced(reader: StoreReader, partition: Partition, batch: list[Record | Unreadable]) -> list[bytes]:

@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from activities.topic_controller.names import segment_topic
-from activities.topic_controller.records import ROOT, record_path
+from activities.topic_controller.records import record_path
 from clients.cas.store import CasStore, Node
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
+from models.topic_controller.record import ROOT
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_pruning import exists

@@ -13,7 +13,7 @@ from tests.support.clients.certificates import Authority, Identity
 
 USER = "migrate"
 OTHER = "other"
-"""Another user, with the same password."""
+"""Another user."""
 HOST = "127.0.0.1"
 
 
@@ -28,19 +28,22 @@ class SecureZooKeeper:
         authority: signs the certificates.
         security: for `StackSpec`.
         access: what a worker needs.
+        other: what another client of the server has.
     """
 
-    def __init__(self, tools: Toolchain, folder: Path, *, login_required: bool = True) -> None:
+    def __init__(self, tools: Toolchain, folder: Path) -> None:
         self.authority = Authority(tools, folder)
         self.security = ZooKeeperSecurity(
             authorities=self.authority.cert_file,
             server=self.authority.identity("server", HOST, alias="localhost").pem_file,
             client=self.authority.identity("stack", HOST).pem_file,
             users={"pulsar": "only-for-tests", USER: "secret", OTHER: "secret"},
-            login_required=login_required,
+            login_required=True,
         )
         tls = self.tls(self.authority.identity("worker", "127.0.0.9"))
         self.access = ZooKeeperAccess(sasl_username=USER, sasl_password="secret", tls=tls)
+        other = self.tls(self.authority.identity("other", "127.0.0.8"))
+        self.other = ZooKeeperAccess(sasl_username=OTHER, sasl_password="secret", tls=other)
 
     def tls(self, identity: Identity | None) -> Tls:
         """Return settings with this certificate of ours."""
