@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings
 from temporalio.service import RPCError
 
 from models.settings import Settings
+from models.text import printable, printable_json
 from process.exit_codes import CommandFailed, ExitCode
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
@@ -71,16 +72,16 @@ WorkflowId = Annotated[
 def answer(form: Form, lines: list[str], value: BaseModel | dict[str, Any] | list[Any]) -> None:
     """Print an answer on standard output: its lines, or the value as JSON."""
     if form is Form.TEXT:
-        print(*lines, sep="\n", flush=True)
+        print(*map(printable, lines), sep="\n", flush=True)
     elif isinstance(value, BaseModel):
-        print(value.model_dump_json(indent=2), flush=True)
+        print(printable_json(value.model_dump_json(indent=2)), flush=True)
     else:
-        print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+        print(printable_json(json.dumps(value, indent=2, ensure_ascii=False)), flush=True)
 
 
 def hint(line: str) -> None:
     """Print on standard error, next to the answer; used for the equivalent `temporal` command."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def read_settings() -> Settings:

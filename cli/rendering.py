@@ -18,6 +18,7 @@ from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
 from models.lifecycle.status import CutoverPlan, PhaseEntry, Status, Waiting
 from models.lifecycle.units import Described, Quantity, Unit, describe, format_value
+from models.text import one_line, printable
 from worker.catalog import KINDS
 
 NOTES = 10
@@ -34,7 +35,7 @@ Line = tuple[str, str]
 def lines(view: View) -> list[str]:
     """Return the whole view as plain lines."""
     return [
-        _head(view),
+        one_line(_head(view)),
         *map(_plain, _now(view)),
         *(_phase_line(row) for row in _rows(view)),
         *map(_plain, _rest(view)),
@@ -46,8 +47,8 @@ def screen(view: View) -> Group:
     table = Table(*_HEADER, box=None, pad_edge=False, show_header=bool(_rows(view)))
     table.columns[2].justify = "right"
     for row in _rows(view):
-        table.add_row(*(Text(cell) for cell in row))
-    return Group(Text(_head(view), style="bold"), _grid(_now(view)), table, _grid(_rest(view)))
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    return Group(Text(one_line(_head(view)), style="bold"), _grid(_now(view)), table, _grid(_rest(view)))
 
 
 def headline(view: View) -> str:
@@ -64,7 +65,7 @@ def headline(view: View) -> str:
     ]
     parts += [view.silence] if view.silence else []
     parts += map(headline, view.children)
-    return " | ".join(text for text in parts if text)
+    return one_line(" | ".join(text for text in parts if text))
 
 
 def ending(view: View) -> list[str]:
@@ -79,7 +80,9 @@ def ago(at: datetime, now: datetime) -> str:
 
 
 def _plain(line: Line) -> str:
-    return f"{line[0]:<10} {line[1]}"
+    # The lines of a long text are indented, so that none of them looks like one of ours.
+    text = printable(line[1]).replace("\n", f"\n{'':<11}")
+    return f"{line[0]:<10} {text}"
 
 
 def _grid(rows: list[Line]) -> Table:
@@ -88,7 +91,7 @@ def _grid(rows: list[Line]) -> Table:
     grid.add_column(width=10, no_wrap=True)
     grid.add_column(overflow="fold")
     for about, text in rows:
-        grid.add_row(Text(about), Text(text), style=_STYLES.get(about, ""))
+        grid.add_row(Text(about), Text(printable(text)), style=_STYLES.get(about, ""))
     return grid
 
 
@@ -148,7 +151,7 @@ def _rows(view: View) -> list[tuple[str, ...]]:
 
 def _phase_line(row: tuple[str, ...]) -> str:
     phase, outcome, taken, undo, note = row
-    return f"phase      {phase:<15} {outcome:<11} {taken:>12}  undo: {undo:<9}  {note}".rstrip()
+    return f"phase      {phase:<15} {outcome:<11} {taken:>12}  undo: {undo:<9}  {one_line(note)}".rstrip()
 
 
 def _rest(view: View) -> list[Line]:

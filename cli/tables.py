@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from models.text import one_line
+
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as lines with aligned columns; the last column is not padded."""
@@ -20,6 +22,8 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table; in a terminal long cells are folded, so that columns stay apart."""
+    # A cell of several lines would look like another row.
+    rows = [[one_line(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         print(*table_lines([head, *rows]), sep="\n", flush=True)
         return

@@ -29,11 +29,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self, TypeVar
 
+from models.text import shown
+
 ValueT = TypeVar("ValueT")
+
+LONGEST_MESSAGE = 4_000
+"""Characters of a message, which names each bookie of a ledger for example; Temporal keeps failures in histories."""
 
 
 class StoreError(Exception):
     """Base of all errors of the stores' clients; the message has the cause and, where known, the cure.
+
+    The message is one printable line, because it may repeat what a server or a client of it chose.
 
     It can be pickled, and keeps its fields.
 
@@ -53,7 +60,7 @@ class StoreError(Exception):
         ledger_id: int | None = None,
         entry_id: int | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(shown(message, LONGEST_MESSAGE))
         self.server = server
         self.path = path
         self.ledger_id = ledger_id

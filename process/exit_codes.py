@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import NoReturn
 
 from models.lifecycle.failures import FailureKind
+from models.text import printable
 
 
 class ExitCode(IntEnum):
@@ -80,7 +81,7 @@ def table() -> str:
 
 def report(error: CommandFailed) -> ExitCode:
     """Print the error on standard error and return its exit code."""
-    print(error, file=sys.stderr, flush=True)
+    print(printable(str(error)), file=sys.stderr, flush=True)
     return error.code
 
 

@@ -9,6 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from models.text import printable
 from process.exit_codes import CommandFailed, ExitCode
 
 VARIABLE = "PULSAR_MIGRATE_LOG"
@@ -35,6 +36,22 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
+class TextLines(logging.Formatter):
+    """One line for each record, and indented lines for a traceback: no text from outside looks like a record."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
+        """Write the message as one line."""
+        record.message = printable(record.message).replace("\n", "\\n")
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the base class's name
+        """Write the traceback as indented lines."""
+        return "\n".join(f"  {line}" for line in printable(super().formatException(ei)).split("\n"))
+
+
 def configure_logs() -> None:
     """Set up logging for a worker's process as `PULSAR_MIGRATE_LOG` says: `text` (default) or `json`.
 
@@ -45,8 +62,7 @@ def configure_logs() -> None:
     if form not in {"text", "json"}:
         raise CommandFailed(ExitCode.USAGE, f"{VARIABLE}={form} is unknown.", f"set {VARIABLE} to text or json")
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-    handler.setFormatter(JsonLines() if form == "json" else text)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # These clients report every message that they exchange.
     for noisy in ("py4j", "kazoo", "httpx"):

@@ -26,6 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from models.lifecycle.input import WorkflowInput
 from models.lifecycle.names import SEARCH_ATTRIBUTES
+from models.text import shown
 from process.exit_codes import CommandFailed, ExitCode
 from process.logs import CORE_LOGGER
 from temporal.converter import DATA_CONVERTER
@@ -228,4 +229,4 @@ def _not_registered(client: Client, names: tuple[str, ...], what: str, error: RP
 def _short(message: str) -> str:
     """Return the operating system's or gRPC's message from the nested native error."""
     quoted = re.findall(r'(?:message|error): "([^"]+)"', message)
-    return quoted[-1] if quoted else " ".join(message.split())[:200].rstrip(".")
+    return quoted[-1] if quoted else shown(message).rstrip(".")

@@ -19,6 +19,7 @@ from clients import errors
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution, InputT
 from models.lifecycle.failures import FailureKind
+from models.text import shown
 
 ResultT = TypeVar("ResultT")
 
@@ -168,7 +169,7 @@ def as_failure(error: Exception) -> ApplicationError:
         return failure_of(error)
     # Unexpected error: retry a few times in case it is transient, then fail.
     activity.logger.error("the step failed unexpectedly", exc_info=error)
-    text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"
+    text = f"{type(error).__name__}: {shown(str(error).strip().partition(chr(10))[0])}"
     last = activity.info().attempt >= _UNEXPECTED_TRIES
     return ApplicationError(text, type=FailureKind.UNEXPECTED, non_retryable=last)
 

@@ -14,6 +14,7 @@ from temporalio.worker import Replayer
 
 from cli.operations import against_temporal
 from cli.options import Form, Output, WorkflowId, answer
+from models.text import shown
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT, runtime_without_logs
 from temporal.converter import DATA_CONVERTER
@@ -91,7 +92,7 @@ def _read(file: Path) -> WorkflowHistory:
         raise CommandFailed(ExitCode.USAGE, f"{error}.", "name a file that can be read") from error
     # The SDK parses the JSON without checks, and hangs in the replay of a history without a first event.
     except Exception as error:
-        raise _no_history(file, " ".join(str(error).split())[:200]) from error
+        raise _no_history(file, shown(str(error))) from error
     if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
         raise _no_history(file, "it does not start with the start of a workflow")
     # Ids of child workflows start with that of their parent, which the file's name may not have.

@@ -18,6 +18,7 @@ from cli.operations import against_temporal, follow, query_line
 from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.rendering import ending, headline, lines, screen
 from cli.view import View, code_of_report, read_view
+from models.text import printable_json
 from process.exit_codes import CommandFailed, ExitCode
 
 _EVERY = timedelta(seconds=2)
@@ -72,7 +73,7 @@ async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: t
                 live.update(screen(view), refresh=True)
             elif (line := headline(view)) != last:
                 last = line
-                print(line if form is Form.TEXT else view.model_dump_json(), flush=True)
+                print(line if form is Form.TEXT else printable_json(view.model_dump_json()), flush=True)
             if not answered and first_answer and time.monotonic() - started > first_answer.total_seconds():
                 cause = f"{workflow_id} is started, but {view.silence}; it waits for a worker."
                 raise CommandFailed(ExitCode.UNREACHABLE, cause, "start one: pulsar-migrate worker")

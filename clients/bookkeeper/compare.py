@@ -15,6 +15,7 @@ from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.reader import LedgerReader
 from clients.errors import LedgerUnreadable, StoreError, StoreUnreachable
+from models.text import shown
 
 #: Ledgers up to this many bytes are read as a whole, many at once.
 WHOLE_BYTES = 4 << 20
@@ -236,8 +237,7 @@ def _shown(metadata: LedgerMetadata, name: str) -> str:
     if name == "password":
         return "(not shown)"
     value: object = getattr(metadata, name)
-    text = str(getattr(value, "name", value))
-    return text if len(text) <= 200 else f"{text[:200]}…"
+    return shown(str(getattr(value, "name", value)))
 
 
 def _first_difference(source: Cluster, target: Cluster, mine: LedgerRecord, theirs: LedgerRecord) -> int:

@@ -27,6 +27,7 @@ from clients.errors import (
 from clients.oxia import oxia_pb2 as pb
 from clients.reach import obstacle
 from models.store_url import StoreUrl
+from models.text import shown
 
 #: The name that servers before 0.16 know; later ones answer to it as well.
 SERVICE = "io.streamnative.oxia.proto.OxiaClient"
@@ -233,7 +234,7 @@ class OxiaConnection(Closeable):
         """Return the typed error for a failed call to `address`."""
         failed = cast("grpc.Call", error)
         code, details = failed.code(), cast("str | None", failed.details()) or ""
-        text = f"Oxia at {address}: {details} ({code.name})"
+        text = f"Oxia at {address}: {shown(details)} ({code.name})"
         if "namespace not found" in details:
             return _no_namespace(self.url)
         if "session not found" in details:

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from models.base import Result
 
-_SHOWN = 160
+LONGEST_VALUE = 160
+"""Characters of a value that a difference shows."""
 
 
 class DifferenceKind(StrEnum):
@@ -70,8 +71,3 @@ class Provisioned(Result):
     def blocking(self) -> tuple[Difference, ...]:
         """Differences that keep traffic from moving."""
         return tuple(difference for difference in self.differences if difference.blocks)
-
-
-def short(text: str) -> str:
-    """Return a text, shortened to the length that differences show."""
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -8,6 +8,7 @@ from enum import StrEnum
 from hashlib import sha256
 
 from models.base import Result
+from models.text import one_line
 
 NAMED = 100
 """Most items of a list that a result names."""
@@ -64,7 +65,7 @@ class Blocker(Result):
     count: int = 1
 
     def __str__(self) -> str:
-        return f"[{self.code}] {self.cause.rstrip('.')}. Cure: {self.cure}"
+        return one_line(f"[{self.code}] {self.cause.rstrip('.')}. Cure: {self.cure}")
 
 
 def count_blockers(blockers: Iterable[Blocker]) -> int:
@@ -111,7 +112,7 @@ class FailedItem(Result):
     def __str__(self) -> str:
         ledger = "" if self.ledger_id is None else f"ledger {self.ledger_id}"
         name = f"{self.path} ({ledger})" if self.path and ledger else self.path or ledger
-        return f"{name}: {self.reason}" if name and self.reason else name or self.reason
+        return one_line(f"{name}: {self.reason}" if name and self.reason else name or self.reason)
 
 
 class FailedItems(Result):

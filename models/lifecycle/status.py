@@ -13,26 +13,21 @@ from models.base import Result
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.units import Quantity, Unit
 from models.lifecycle.verbs import Verb
+from models.text import shown
 
 _TIME = Unit(Quantity.TIME)
-_LONGEST_REASON = 300
 _LONGEST_NOTE = 1_000
-"""Characters. Any client that may signal chooses a reason, and all notes go into the input of the next run, which
-Temporal limits to 2 MB."""
+"""Characters. All notes go into the input of the next run, which Temporal limits to 2 MB."""
 
 
 def dated_note(at: datetime, text: str) -> str:
-    """Return a note with its time; a long text is cut."""
-    return f"{at:%Y-%m-%d %H:%M:%S}Z {_cut(text, _LONGEST_NOTE)}"
+    """Return a note with its time, in one line; a long text is cut."""
+    return f"{at:%Y-%m-%d %H:%M:%S}Z {shown(text, _LONGEST_NOTE)}"
 
 
 def shown_reason(reason: str) -> str:
     """Return the reason of a verb in parentheses, to follow other words; a long one is cut. Empty for none."""
-    return f" ({_cut(reason, _LONGEST_REASON)})" if reason else ""
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+    return f" ({shown(reason)})" if reason else ""
 
 
 class Undo(StrEnum):

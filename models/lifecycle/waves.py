@@ -13,14 +13,13 @@ from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.fields import Duration
 from models.lifecycle.status import WaitReason
+from models.text import shown
 
 CANARY = 0
 """Number of the canary wave; the others count from 1."""
 
 SHOWN_FAILURES = 10
 """Failed items in state and status; `failure_list` names the node with the complete list."""
-
-_REASON_LIMIT = 300
 
 
 class WaveGate(StrEnum):
@@ -128,7 +127,7 @@ class Page(Result):
 
 def failed_item(item: str, reason: str) -> FailedItem:
     """Return an item that was not migrated, with its reason cut to a length that the state can carry."""
-    return FailedItem(path=item, reason=reason if len(reason) <= _REASON_LIMIT else f"{reason[: _REASON_LIMIT - 1]}…")
+    return FailedItem(path=item, reason=shown(reason))
 
 
 class BatchResult(Result):

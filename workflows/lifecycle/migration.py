@@ -18,6 +18,7 @@ from models.lifecycle.report import PrecheckResult, Report
 from models.lifecycle.state import StateT
 from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status, shown_reason
 from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
+from models.text import shown
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.decisions import Decisions
 from workflows.lifecycle.failures import Interrupted, failure_of, to_exception
@@ -32,9 +33,6 @@ KIND_KEY = SearchAttributeKey.for_keyword("MigrationKind")
 TARGET_KEY = SearchAttributeKey.for_keyword("MigrationTarget")
 
 InputT = TypeVar("InputT", bound=MigrationInput)
-
-# Most characters of an invalid argument that a note shows.
-_SHOWN = 200
 
 
 class Migration(OneInput, Generic[InputT, StateT]):
@@ -170,7 +168,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Note an unknown signal, which Temporal would buffer without a message."""
         del given
         verbs = ", ".join(Verb)
-        self.board.note(f"unknown signal {name!r}; valid signals: {verbs}")
+        self.board.note(f"unknown signal {shown(name)!r}; valid signals: {verbs}")
 
     @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
     def steer(self, request: VerbRequest) -> VerbResponse:
@@ -243,7 +241,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Apply a verb that came as a signal; signals have no response, so errors are noted."""
         reason = given[0] if given else None
         if len(given) > 1 or not isinstance(reason, str | None):
-            sent = " ".join(str(value) for value in given)[:_SHOWN]
+            sent = shown(" ".join(str(value) for value in given))
             self.board.note(f"{verb} refused: invalid reason {sent}; send no reason, or a text: --input '\"OPS-1\"'")
             return
         self.take(verb, reason or "")

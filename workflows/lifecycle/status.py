@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from html import escape
 from typing import Any
 
 from temporalio import workflow
@@ -21,6 +20,7 @@ from models.lifecycle.status import (
     WaitKind,
     dated_note,
 )
+from models.text import code_span, escape_markdown, shown
 
 _NOTES = 500
 """Number of the last notes that are kept; earlier ones are in the history."""
@@ -36,6 +36,9 @@ _MARKS = {
 
 _SHOWN = 8
 """Longest list in the Web UI."""
+
+_LONGEST_WAIT = 1_000
+"""Characters of a reason to wait, and of what the operator must do."""
 
 
 class StatusBoard:
@@ -166,35 +169,34 @@ def waiting(
 ) -> Waiting:
     """Return a reason to wait; its start is that of the previous wait of the same kind, even if the text changed."""
     since = before.since if before and before.kind is kind else workflow.now()
+    # Any client that may signal can report a wait.
+    why, action = shown(why, _LONGEST_WAIT), shown(action, _LONGEST_WAIT)
     return Waiting(kind=kind, why=why, action=action, since=since, until=until, ends_on=tuple(ends_on))
 
 
 def render(status: Status, now: datetime) -> str:
     """Return one screen: headline, phases, wait, rollback and the last notes."""
-    lines = [f"**{status.phase}** · {status.cluster} → `{status.target}` · {status.outcome}", ""]
+    text = escape_markdown
+    lines = [f"**{status.phase}** · {text(status.cluster)} → {code_span(status.target)} · {status.outcome}", ""]
     for alarm in status.alarms:
-        lines += [f'🔴 <span style="color:red">**{escape(alarm)}**</span>', ""]
+        lines += [f'🔴 <span style="color:red">**{text(alarm)}**</span>', ""]
     lines += ["| | phase | seconds | undo | note |", "|---|---|---:|---|---|"]
     lines += [
-        f"| {_MARKS[entry.outcome]} | {entry.phase} | {entry.seconds(now):.1f} | {entry.undo} | {_cell(entry.note)} |"
+        f"| {_MARKS[entry.outcome]} | {entry.phase} | {entry.seconds(now):.1f} | {entry.undo} | {text(entry.note)} |"
         for entry in status.history
     ]
     if status.waiting:
         until = f", until {status.waiting.until:%Y-%m-%d %H:%M:%S}Z" if status.waiting.until else ""
         ends = f"; ends on: {', '.join(status.waiting.ends_on)}" if status.waiting.ends_on else ""
-        lines += ["", f"**Waits for** {status.waiting.why}, since {status.waiting.since:%H:%M:%S}Z{until}{ends}"]
+        lines += ["", f"**Waits for** {text(status.waiting.why)}, since {status.waiting.since:%H:%M:%S}Z{until}{ends}"]
         if status.waiting.action:
-            lines += ["", f"**Please** {status.waiting.action}"]
-    lines += ["", f"**Rollback** ({status.undo}): {status.undo_cost}"]
+            lines += ["", f"**Please** {text(status.waiting.action)}"]
+    lines += ["", f"**Rollback** ({status.undo}): {text(status.undo_cost)}"]
     lines += ["", f"**Verbs now**: {', '.join(status.legal_verbs) or 'none'}"]
     if count := sum(failed.count for failed in status.failed_items):
-        shown = [item for failed in status.failed_items for item in failed.items][:_SHOWN]
-        lines += ["", f"**Failed** ({count:,})", "", *(f"- {' '.join(str(item).split())}" for item in shown)]
-        lines += [f"- … and {count - len(shown):,} more"] if count > len(shown) else []
+        named = [item for failed in status.failed_items for item in failed.items][:_SHOWN]
+        lines += ["", f"**Failed** ({count:,})", "", *(f"- {text(str(item))}" for item in named)]
+        lines += [f"- … and {count - len(named):,} more"] if count > len(named) else []
     if status.notes:
-        lines += ["", "**Notes**", "", *(f"- {note}" for note in status.notes[-_SHOWN:])]
+        lines += ["", "**Notes**", "", *(f"- {text(note)}" for note in status.notes[-_SHOWN:])]
     return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from models.text import code_span, escape_markdown
 from models.topic_controller.input import ControllerInput
 from models.topic_controller.state import ControllerState, ControllerStatus
 
@@ -40,17 +41,17 @@ def status_of(input: ControllerInput, state: ControllerState) -> ControllerStatu
 def render(status: ControllerStatus) -> str:
     """Return one screen of Markdown: operation, segments, subscriptions, waits, and the last notes."""
     doing = status.doing or "idle"
-    lines = [f"**{doing}** · `{status.topic}` · epoch {status.epoch}", ""]
+    lines = [f"**{escape_markdown(doing)}** · {code_span(status.topic)} · epoch {status.epoch}", ""]
     lines += [f"**Active segments** ({len(status.active)}), and {status.sealed} sealed", ""]
-    lines += [f"- `{descriptor}`" for descriptor in status.active[:_MAX_LINES]]
+    lines += [f"- {code_span(descriptor)}" for descriptor in status.active[:_MAX_LINES]]
     lines += [f"- … and {len(status.active) - _MAX_LINES} more"] if len(status.active) > _MAX_LINES else []
-    named = ", ".join(f"`{name}` ({kind})" for name, kind in sorted(status.subscriptions.items())[:_MAX_LINES])
+    named = ", ".join(f"{code_span(name)} ({kind})" for name, kind in sorted(status.subscriptions.items())[:_MAX_LINES])
     lines += ["", f"**Subscriptions** ({len(status.subscriptions)}): {named or 'none'}"]
     lines += ["", f"**Auto scale** {status.auto_scale}; {status.retired} pruned segments whose topics still exist"]
     if status.waiting:
-        lines += ["", f"**Waits for** {status.waiting}"]
+        lines += ["", f"**Waits for** {escape_markdown(status.waiting)}"]
     if status.notes:
-        lines += ["", "**Notes**", "", *(f"- {note}" for note in status.notes[-_MAX_LINES:])]
+        lines += ["", "**Notes**", "", *(f"- {escape_markdown(note)}" for note in status.notes[-_MAX_LINES:])]
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from models.lifecycle.input import Continued
 from models.lifecycle.status import ProgressReport
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
+from models.text import shown
 from models.topic_controller.auto_scale import AutoScaleChange
 from models.topic_controller.input import (
     KIND,
@@ -292,7 +293,7 @@ class TopicController(OneInput):
     def refuse_signal(self, name: str, given: Sequence[RawValue]) -> None:
         """Refuse an unknown signal with a note; without this handler, Temporal would buffer it silently."""
         del given
-        self._controller.note(f"unknown signal {name!r} was ignored; send an update instead")
+        self._controller.note(f"unknown signal {shown(name)!r} was ignored; send an update instead")
 
     @workflow.signal(name="report_progress", description="Sent by the controller's own steps: why they wait.")
     def report_progress(self, report: ProgressReport) -> None:

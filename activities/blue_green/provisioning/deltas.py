@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.names import TopicName
-from models.blue_green.differences import Difference, DifferenceKind, short
+from models.blue_green.differences import LONGEST_VALUE, Difference, DifferenceKind
+from models.text import shown
 
 Change = Callable[[FencedAdmin], None]
 """Calls to green that make it equal in one point; they can be repeated."""
@@ -54,13 +55,15 @@ class Delta(NamedTuple):
 
 def missing(path: str, blue: str, what: str = "", change: Change | None = None) -> Delta:
     """Return the delta of a thing that only blue has."""
-    difference = Difference(path=path, kind=DifferenceKind.MISSING, blue=short(blue), creatable=change is not None)
+    difference = Difference(
+        path=path, kind=DifferenceKind.MISSING, blue=shown(blue, LONGEST_VALUE), creatable=change is not None
+    )
     return Delta(difference, what, change)
 
 
 def differs(path: str, texts: tuple[str, str], what: str = "", change: Change | None = None) -> Delta:
     """Return the delta of a thing that differs; `texts` are blue's and green's."""
-    blue, green = map(short, texts)
+    blue, green = (shown(text, LONGEST_VALUE) for text in texts)
     creatable = change is not None
     difference = Difference(path=path, kind=DifferenceKind.DIFFERS, blue=blue, green=green, creatable=creatable)
     return Delta(difference, what, change)
@@ -68,7 +71,7 @@ def differs(path: str, texts: tuple[str, str], what: str = "", change: Change | 
 
 def extra(path: str, green: str = "") -> Delta:
     """Return the delta of a thing that only green has."""
-    return Delta(Difference(path=path, kind=DifferenceKind.EXTRA, green=short(green)))
+    return Delta(Difference(path=path, kind=DifferenceKind.EXTRA, green=shown(green, LONGEST_VALUE)))
 
 
 def policy_of_green(path: str, name: str, value: Any, text: str) -> Delta:
@@ -90,7 +93,7 @@ def unsupported(path: str, blue: str, release: object, *, relied_on: bool) -> De
         Difference(
             path=path,
             kind=DifferenceKind.UNSUPPORTED,
-            blue=short(blue),
+            blue=shown(blue, LONGEST_VALUE),
             green=f"its release {release} does not have it",
             harmless=not relied_on,
         )

@@ -28,12 +28,13 @@ from clients.pulsar.admin.errors import (
 )
 from clients.pulsar.admin.late_requests import ChangeOrNever, FencedAdmin
 from clients.pulsar.names import TopicName
-from models.blue_green.differences import Difference, DifferenceKind, Provisioned, short
+from models.blue_green.differences import LONGEST_VALUE, Difference, DifferenceKind, Provisioned
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Provision
 from models.lifecycle.failures import NAMED
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.releases import Release
+from models.text import shown
 from spark.blue_green.copy_record import recorded_copies
 
 # Before both sides are read again: brokers need a moment until they know what was set for a topic.
@@ -192,7 +193,7 @@ class _Changes:
         if refusal is None:
             return difference
         green = f"{difference.green}; it" if difference.green else "it"
-        return difference.model_copy(update={"green": short(f"{green} answered: {refusal}")})
+        return difference.model_copy(update={"green": shown(f"{green} answered: {refusal}", LONGEST_VALUE)})
 
     def _deferred(self, deltas: list[Delta]) -> Callable[[], None]:
         return lambda: self._make_in_order(deltas)

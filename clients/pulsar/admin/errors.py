@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar, cast
 import httpx
 
 from clients.errors import (
+    LONGEST_MESSAGE,
     DestinationRefused,
     StoreConflict,
     StoreDenied,
@@ -33,10 +34,10 @@ from clients.errors import (
 )
 from clients.json_text import read_json
 from clients.pulsar.admin.bodies import text_of
+from models.text import shown
 
 ErrorT = TypeVar("ErrorT", bound="AdminError")
 
-_REASON_LIMIT = 300
 # What a page of Jetty's says of a path that no resource has. Pulsar's own refusals name what is missing.
 _UNKNOWN_PATH = "Not Found"
 # Answered with 412 while a bundle goes from one broker to another.
@@ -180,11 +181,11 @@ def reason_of(answer: httpx.Response) -> str:
         text = page[1]
     # For what it did not foresee Pulsar gives a stack trace beneath a line `Message: …`.
     unforeseen = _UNFORESEEN.search(text)
-    return (unforeseen[1] if unforeseen else text.strip().partition("\n")[0]).strip()[:_REASON_LIMIT]
+    return shown(unforeseen[1] if unforeseen else text.strip().partition("\n")[0])
 
 
 def _restored(kind: type[ErrorT], message: str, fields: dict[str, Any]) -> ErrorT:
-    error = kind.__new__(kind, message)
+    error = kind.__new__(kind, shown(message, LONGEST_MESSAGE))
     error.__dict__.update(fields)
     return error
 

@@ -26,6 +26,7 @@ from clients.errors import (
     by_class,
 )
 from clients.pulsar.wire.access import WireAccess
+from models.text import shown
 from pulsar_wire.access import Access, Address
 from pulsar_wire.connection import Channel, Connection
 from pulsar_wire.errors import ProtocolViolation, PulsarError, Refused, ServerError, TlsFailed, Unsupported
@@ -68,8 +69,7 @@ _BY_ERROR: tuple[tuple[type[PulsarError], type[StoreError]], ...] = (
 def refused(what: str, error: int, reason: str, server: str) -> StoreError:
     """Return the typed error of a broker's refusal; a code that is not known is worth another attempt."""
     kind = _KINDS.get(error, StoreUnreachable)
-    text = " ".join(reason.split())[:300]
-    return kind(f"{what}: {server} refuses ({text or error}){by_class(_CURES, kind('x'))}", server=server)
+    return kind(f"{what}: {server} refuses ({shown(reason) or error}){by_class(_CURES, kind('x'))}", server=server)
 
 
 @contextmanager

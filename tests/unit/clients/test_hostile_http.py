@@ -18,6 +18,7 @@ from clients.pulsar.admin.bodies import LARGEST_BODY, LARGEST_REFUSAL
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError, AdminProtocolError, AdminServerError, AdminUnreachable
 from clients.pulsar.admin.http import HttpSession
+from tests.support.clients.destinations import LOOPBACK_PLAIN
 from tests.support.hostile import HostileServer, LittleMemory, Script, drip, received
 
 _MIB = 1 << 20
@@ -79,8 +80,10 @@ def get_clusters(url: str, timeout: float = 10.0) -> list[str]:
 
 def get_with_oauth2(url: str, key: Path, timeout: float = 10.0) -> list[str]:
     """Read the names of clusters, with a token that is asked for first."""
-    auth = ClientCredentials(OAuth2(key_file=key, token_url=f"{url}/token", timeout=timeout))
-    with HttpSession(AdminAccess(timeout=timeout, auth=auth)) as session:
+    auth = ClientCredentials(
+        OAuth2(key_file=key, token_url=f"{url}/token", timeout=timeout, destinations=LOOPBACK_PLAIN)
+    )
+    with HttpSession(AdminAccess(timeout=timeout, auth=auth, destinations=LOOPBACK_PLAIN)) as session:
         return PulsarAdmin(session, [url]).clusters.names()
 
 

@@ -140,7 +140,7 @@ def test_progress(progress: Progress, text: str) -> None:
 def test_alarms_come_first() -> None:
     """Alarms are shown in red above everything else but the headline."""
     text = render(status().model_copy(update={"alarms": ["LAB ONLY: ids < old ones"]}), BEGIN)
-    assert text.splitlines()[2] == '🔴 <span style="color:red">**LAB ONLY: ids &lt; old ones**</span>'
+    assert text.splitlines()[2] == '🔴 <span style="color:red">**LAB ONLY: ids \\< old ones**</span>'
 
 
 @pytest.mark.parametrize(("count", "more"), [(2, 0), (8, 0), (1208, 1200)])
