@@ -8,6 +8,9 @@ EXAMPLES ?= 200
 ONLY ?= *
 SEED ?=
 REPLAY ?=
+BASE ?=
+BASE_TAG := python:3.11-slim-bookworm
+IMAGE ?= pulsar-migrate
 SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients scalable_client -name '*.proto')
 LOCK := uv pip compile --no-emit-package pulsar-scalable --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
 
@@ -15,14 +18,16 @@ LOCK := uv pip compile --no-emit-package pulsar-scalable --universal --generate-
 DEVSTACK := PYTHONPATH=.:devstack $(BIN)/python -m
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
+# The build's tools come first, so that pip gets none by itself, which it would do without a look at their sums.
 # Without compiling: Python does that for what it imports, which is little of what is installed.
 define INSTALL
-	DIST_EXTRA_CONFIG=$(CURDIR)/deploy/stored-wheels.cfg $(PIP) --no-compile --require-hashes $(LOCKS:%=-r %)
+	$(PIP) --no-compile --require-hashes -r requirements-build.lock
+	DIST_EXTRA_CONFIG=$(CURDIR)/deploy/stored-wheels.cfg $(PIP) --no-compile --require-hashes --no-build-isolation $(LOCKS:%=-r %)
 	$(PIP) --no-deps --no-build-isolation --editable . --editable scalable_client --editable devstack
 	@touch $@
 endef
 
-.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons histories lock clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons histories lock image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -32,9 +37,9 @@ setup: $(VENV)/.ready ## Make the virtual environment for development
 # What the runtime needs, and what a demo adds; the rest of the environment is for development.
 $(VENV)/.demo: LOCKS := requirements.lock requirements-demo.lock
 $(VENV)/.ready: LOCKS := requirements-dev.lock
-$(VENV)/.demo: requirements.lock requirements-demo.lock $(SOURCES) | $(BIN)/python
+$(VENV)/.demo: requirements-build.lock requirements.lock requirements-demo.lock $(SOURCES) | $(BIN)/python
 	$(INSTALL)
-$(VENV)/.ready: requirements-dev.lock $(SOURCES) | $(BIN)/python
+$(VENV)/.ready: requirements-build.lock requirements-dev.lock $(SOURCES) | $(BIN)/python
 	$(INSTALL)
 	@touch $(VENV)/.demo
 
@@ -104,8 +109,15 @@ bench-%: provision ## A migration next to its peer: make bench-metadata, make be
 lock: ## Resolve the dependencies again (needs uv)
 	$(LOCK) --upgrade pyproject.toml --group dev --output-file requirements-dev.lock
 	$(LOCK) --upgrade pyproject.toml --constraint requirements-dev.lock --output-file requirements.lock
+	$(LOCK) --upgrade --group build --constraint requirements-dev.lock --output-file requirements-build.lock
 	$(LOCK) --upgrade --group demo --constraint requirements-dev.lock --output-file requirements-demo.lock
 	$(LOCK) --upgrade --resolution lowest-direct pyproject.toml scalable_client/pyproject.toml --all-extras --group test --output-file requirements-lowest.lock
+
+image: ## Build the container image; BASE=python@sha256:… takes that base, otherwise it is the newest of its tag
+	@base='$(BASE)'; : $${base:=$(BASE_TAG)@$$(docker buildx imagetools inspect $(BASE_TAG) --format '{{.Manifest.Digest}}')}; \
+	case $$base in *@sha256:?*) ;; *) echo "error: $$base has no digest. cure: make image BASE=$(BASE_TAG)@sha256:…" >&2; exit 1;; esac; \
+	echo "base: $$base"; \
+	docker build --file deploy/container/Dockerfile --build-arg PYTHON=$$base --label org.opencontainers.image.base.name=$$base --tag $(IMAGE) .
 
 clean: ## Remove what was built here; the cache of servers stays
 	rm -rf $(VENV) $(VENV)-* build dist bench/out .pytest_cache .ruff_cache .hypothesis

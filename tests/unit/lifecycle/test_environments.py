@@ -32,6 +32,29 @@ def test_the_lowest_lock_holds_each_lower_bound(folder: str) -> None:
     assert {name: Version(_PINNED[name]) for name in lowest} == lowest
 
 
+@pytest.mark.parametrize("folder", [".", "scalable_client", "devstack"])
+def test_the_build_lock_has_the_tools_of_each_build(folder: str) -> None:
+    """`requirements-build.lock` pins what a distribution's build asks for, and setuptools for the others."""
+    lock = (ROOT / "requirements-build.lock").read_text()
+    pinned = set(re.findall(r"^(\S+==\S+) ", lock, re.MULTILINE))
+    build = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["build-system"]
+    assert set(build["requires"]) <= pinned
+    assert any(name.startswith("setuptools==") for name in pinned)
+
+
+@pytest.mark.parametrize("file", ["Makefile", "deploy/container/Dockerfile", "README.md"])
+def test_pip_gets_nothing_without_a_sum(file: str) -> None:
+    """Each pip command checks sums or fetches nothing; none but that of the build's tools may fetch a build's tools."""
+    text = (ROOT / file).read_text().replace("$(PIP)", "pip install").replace("\\\n", " ")
+    commands = [line for line in text.splitlines() if re.search(r"^(?!PIP :=).*\bpip (install|wheel) ", line)]
+    assert commands
+    for command in commands:
+        from_here = "--no-index" in command or "--no-deps" in command or "./scalable_client ." in command
+        assert from_here or "--require-hashes" in command, command
+        fetches_tools = not from_here and "requirements-build.lock" in command
+        assert fetches_tools or "--no-index" in command or "--no-build-isolation" in command, command
+
+
 def test_commits_are_checked_by_the_same_ruff() -> None:
     """The hooks of pre-commit run the version of ruff that the lock names."""
     [locked] = re.findall(r"^ruff==(\S+)", (ROOT / "requirements-dev.lock").read_text(), re.MULTILINE)
