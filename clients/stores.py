@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clients.cas.store import CasReader, CasStore
+from clients.oxia.access import ANONYMOUS as ANONYMOUS_OXIA
+from clients.oxia.access import OxiaAccess
 from clients.oxia.cas import OxiaCas
 from clients.oxia.reader import OxiaReader
 from clients.oxia.remover import OxiaRemover, end_removers
@@ -36,10 +38,12 @@ class Access(NamedTuple):
     Attributes:
         zookeeper: credentials and TLS settings for ZooKeeper.
         timeout: longest wait for one answer, in seconds.
+        oxia: credentials and TLS settings for Oxia.
     """
 
     zookeeper: ZooKeeperAccess = ANONYMOUS
     timeout: float = 10.0
+    oxia: OxiaAccess = ANONYMOUS_OXIA
 
     @classmethod
     def from_settings(cls, settings: Settings, name: str = "") -> Access:
@@ -47,16 +51,21 @@ class Access(NamedTuple):
 
         Raises:
             UnknownCredentials: the settings have none of this name.
-            ValueError: the credentials for ZooKeeper are invalid.
+            ValueError: the credentials for ZooKeeper or Oxia are invalid.
         """
-        return cls(ZooKeeperAccess.of(settings.credentials_of(name)), settings.store_timeout.total_seconds())
+        credentials = settings.credentials_of(name)
+        return cls(
+            zookeeper=ZooKeeperAccess.of(credentials),
+            oxia=OxiaAccess.of(credentials, settings.destinations_of(name)),
+            timeout=settings.store_timeout.total_seconds(),
+        )
 
 
 def open_reader(url: StoreUrl, access: Access) -> StoreReader:
     """Return a client that cannot write."""
     if url.scheme == "zk":
         return ZooKeeperReader(url, access=access.zookeeper, timeout=access.timeout)
-    return OxiaReader(url, timeout=access.timeout)
+    return OxiaReader(url, access=access.oxia, timeout=access.timeout)
 
 
 def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Guard | None = None) -> StoreWriter:
@@ -79,7 +88,7 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Gu
             max_raise=MAX_RAISE,
             guard=guard,
         )
-    return OxiaWriter(url, timeout=access.timeout, guard=guard)
+    return OxiaWriter(url, access=access.oxia, timeout=access.timeout, guard=guard)
 
 
 def late_writes_last(url: StoreUrl) -> float:
@@ -91,7 +100,7 @@ def open_remover(url: StoreUrl, access: Access, guard: Guard) -> StoreRemover:
     """Return a client that deletes in bulk, as long as the guard allows it."""
     if url.scheme == "zk":
         return ZooKeeperRemover(url, guard, access=access.zookeeper, timeout=access.timeout)
-    return OxiaRemover(url, guard, timeout=access.timeout)
+    return OxiaRemover(url, guard, access=access.oxia, timeout=access.timeout)
 
 
 def last_transaction(url: StoreUrl, access: Access) -> int:
@@ -112,7 +121,7 @@ def write_mark(url: StoreUrl, access: Access) -> int:
     Raises:
         StoreError: the store failed.
     """
-    return last_transaction(url, access) or level_versions(url, timeout=access.timeout)
+    return last_transaction(url, access) or level_versions(url, access=access.oxia, timeout=access.timeout)
 
 
 def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
@@ -151,18 +160,18 @@ def revoke_permits(url: StoreUrl, access: Access) -> None:
             connection.sync()
             revoke_zookeeper_permits(connection)
     else:
-        end_removers(url, timeout=access.timeout)
+        end_removers(url, access=access.oxia, timeout=access.timeout)
 
 
 def open_cas_reader(url: StoreUrl, access: Access) -> CasReader:
     """Return single records, which it cannot write; a context manager."""
     if url.scheme == "zk":
         return ZooKeeperCasReader(CoordinationReader(url, access=access.zookeeper, timeout=access.timeout))
-    return OxiaCas(url, timeout=access.timeout)
+    return OxiaCas(url, access=access.oxia, timeout=access.timeout)
 
 
 def open_cas(url: StoreUrl, access: Access) -> CasStore:
     """Return single records, which change by compare-and-set; a context manager."""
     if url.scheme == "zk":
         return ZooKeeperCas(Coordination(url, access=access.zookeeper, timeout=access.timeout))
-    return OxiaCas(url, timeout=access.timeout)
+    return OxiaCas(url, access=access.oxia, timeout=access.timeout)

@@ -1,4 +1,4 @@
-"""TLS settings for connections to brokers, bookies and ZooKeeper."""
+"""TLS settings for connections to brokers, bookies, ZooKeeper and Oxia."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from models.credentials import Credentials
-from models.settings import Settings
 
 
 class Tls(NamedTuple):
@@ -78,23 +77,28 @@ def brokers_tls(credentials: Credentials) -> Tls:
 
 def zookeeper_tls(credentials: Credentials) -> Tls | None:
     """Return the TLS settings for ZooKeeper; None if TLS is not configured, as a server's address does not tell."""
-    if not credentials.zookeeper_tls_ca:
-        return None
-    return Tls(
-        ca_file=credentials.zookeeper_tls_ca,
-        cert_file=credentials.zookeeper_tls_certificate or None,
-        key_file=credentials.zookeeper_tls_key or None,
-        verify_hostname=credentials.zookeeper_tls_verify_hostname,
-    )
+    return _if_configured(credentials, "zookeeper")
 
 
-def bookies_tls(settings: Settings) -> Tls | None:
-    """Return the TLS settings for bookies; None if TLS is not configured, as a bookie's address does not tell."""
-    if not settings.bookie_tls_ca:
+def oxia_tls(credentials: Credentials) -> Tls | None:
+    """Return the TLS settings for Oxia; None as for ZooKeeper."""
+    return _if_configured(credentials, "oxia")
+
+
+def bookies_tls(credentials: Credentials) -> Tls | None:
+    """Return the TLS settings for bookies; None as for ZooKeeper."""
+    return _if_configured(credentials, "bookie")
+
+
+def _if_configured(credentials: Credentials, kind: str) -> Tls | None:
+    """Return the TLS settings of servers whose addresses do not tell whether they have TLS."""
+    ca_file: str = getattr(credentials, f"{kind}_tls_ca")
+    if not ca_file:
         return None
     return Tls(
-        ca_file=settings.bookie_tls_ca,
-        cert_file=settings.bookie_tls_certificate or None,
-        key_file=settings.bookie_tls_key or None,
-        verify_hostname=settings.bookie_tls_verify_hostname,
+        ca_file=ca_file,
+        cert_file=getattr(credentials, f"{kind}_tls_certificate") or None,
+        key_file=getattr(credentials, f"{kind}_tls_key") or None,
+        # For Oxia there is no such setting: gRPC always compares the names.
+        verify_hostname=getattr(credentials, f"{kind}_tls_verify_hostname", True),
     )

@@ -18,6 +18,8 @@ SECRETS = (
     "zookeeper_auth_file",
     "zookeeper_sasl_password",
     "zookeeper_sasl_password_file",
+    "oxia_token",
+    "oxia_token_file",
     "admin_token",
     "admin_token_file",
     "admin_oauth2_key_file",
@@ -46,6 +48,16 @@ class Credentials(BaseModel):
         zookeeper_tls_certificate: file with our own certificate (PEM), where the servers ask for one.
         zookeeper_tls_key: file with its key (PEM); empty if the certificate's file has it.
         zookeeper_tls_verify_hostname: whether a server's certificate must name its host.
+        oxia_token: bearer token for Oxia.
+        oxia_token_file: file that holds it instead; read again for each call.
+        oxia_tls_ca: file with the certificates (PEM) that those of Oxia's servers are checked against. If it is set,
+            all connections to Oxia use TLS, and a certificate must name its server's host.
+        oxia_tls_certificate: file with our own certificate (PEM), where the servers ask for one.
+        oxia_tls_key: file with its key (PEM); empty if the certificate's file has it.
+        bookie_tls_ca: the same for bookies; empty means no TLS.
+        bookie_tls_certificate: file with our own certificate (PEM), where bookies ask for one.
+        bookie_tls_key: file with its key (PEM); empty if the certificate's file has it.
+        bookie_tls_verify_hostname: whether a bookie's certificate must name its host.
         admin_token: bearer token for the brokers' admin interface.
         admin_token_file: file that holds it instead; read again when it changes.
         admin_oauth2_key_file: file (JSON) with `client_id` and `client_secret`, as Pulsar's clients take it: tokens are
@@ -75,6 +87,15 @@ class Credentials(BaseModel):
     zookeeper_tls_certificate: str = ""
     zookeeper_tls_key: str = ""
     zookeeper_tls_verify_hostname: bool = True
+    oxia_token: SecretStr = SecretStr("")
+    oxia_token_file: str = ""
+    oxia_tls_ca: str = ""
+    oxia_tls_certificate: str = ""
+    oxia_tls_key: str = ""
+    bookie_tls_ca: str = ""
+    bookie_tls_certificate: str = ""
+    bookie_tls_key: str = ""
+    bookie_tls_verify_hostname: bool = True
     admin_token: SecretStr = SecretStr("")
     admin_token_file: str = ""
     admin_oauth2_key_file: str = ""
@@ -112,10 +133,18 @@ class Credentials(BaseModel):
                 "zookeeper_sasl_username and its password go together; "
                 "set zookeeper_sasl_password or zookeeper_sasl_password_file"
             )
-        if self.zookeeper_tls_key and not self.zookeeper_tls_certificate:
-            raise ValueError("zookeeper_tls_key needs zookeeper_tls_certificate")
-        if self.zookeeper_tls_certificate and not self.zookeeper_tls_ca:
-            raise ValueError("zookeeper_tls_certificate needs zookeeper_tls_ca, which turns TLS on")
+        return self
+
+    @model_validator(mode="after")
+    def _of_stores_and_bookies(self) -> Self:
+        if is_given(self.oxia_token) and self.oxia_token_file:
+            raise ValueError("oxia_token and oxia_token_file are both set; give one")
+        for kind in ("zookeeper", "oxia", "bookie"):
+            certificate = getattr(self, f"{kind}_tls_certificate")
+            if getattr(self, f"{kind}_tls_key") and not certificate:
+                raise ValueError(f"{kind}_tls_key needs {kind}_tls_certificate")
+            if certificate and not getattr(self, f"{kind}_tls_ca"):
+                raise ValueError(f"{kind}_tls_certificate needs {kind}_tls_ca, which turns TLS on")
         return self
 
     @property

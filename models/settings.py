@@ -28,10 +28,6 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
         metrics_address: where Prometheus metrics are served; empty turns them off.
         admin_timeout: longest wait for one answer of a broker's admin interface.
         credentials: further sets of credentials, by the names that inputs give; each has all fields of the common ones.
-        bookie_tls_ca: file with the certificates (PEM) that bookies' own are checked against; empty means no TLS.
-        bookie_tls_certificate: file with our own certificate (PEM), where bookies ask for one.
-        bookie_tls_key: file with its key (PEM).
-        bookie_tls_verify_hostname: whether a bookie's certificate must name its host.
         broker_stop_command: program and arguments that stop all brokers of a cluster; run for a switch of bookie
             clusters with `"broker_control": "command"`, perhaps more than once. The environment names what is wanted:
             `PULSAR_CLUSTER`, `BOOKKEEPER_METADATA_SERVICE_URI`, and who orders it, with a number that grows,
@@ -64,10 +60,6 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
     metrics_address: str = "127.0.0.1:9464"
     admin_timeout: timedelta = timedelta(seconds=5)
     credentials: dict[CredentialsName, NamedCredentials] = Field(default_factory=dict)
-    bookie_tls_ca: str = ""
-    bookie_tls_certificate: str = ""
-    bookie_tls_key: str = ""
-    bookie_tls_verify_hostname: bool = True
     broker_stop_command: tuple[str, ...] = ()
     broker_start_command: tuple[str, ...] = ()
     broker_command_timeout: timedelta = timedelta(minutes=10)
@@ -82,10 +74,6 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
             raise ValueError("broker_webhook_token and broker_webhook_token_file are both set; give one")
         if bool(self.deployment_name) != bool(self.build_id):
             raise ValueError("deployment_name and build_id belong together: set both, or none")
-        if self.bookie_tls_certificate and not self.bookie_tls_ca:
-            raise ValueError("bookie_tls_certificate needs bookie_tls_ca: without it no connection to a bookie has TLS")
-        if self.bookie_tls_key and not self.bookie_tls_certificate:
-            raise ValueError("bookie_tls_key needs bookie_tls_certificate")
         return self
 
     def credentials_of(self, name: str) -> Credentials:

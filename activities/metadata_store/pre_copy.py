@@ -202,7 +202,8 @@ def raise_floor(task: MetadataStoreTask, highest: int, current: int = 0) -> int:
     floor = max(min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR), current)
     task.context.clear_progress()
     with task.context.waiting(WaitKind.STORE, "Oxia to number new versions above the copied ones"):
-        raise_version_floor(task.input.target_url, floor, timeout=task.runtime.access.timeout)
+        access = task.runtime.access
+        raise_version_floor(task.input.target_url, floor, access=access.oxia, timeout=access.timeout)
     return floor
 
 

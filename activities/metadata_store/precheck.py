@@ -487,8 +487,8 @@ class PrecheckRun:
         # The probe writes, so it runs only without blockers. Only it proves that versions are kept: Oxia 0.14 accepts
         # the override fields and ignores them.
         if not self._input.dry_run and not self._findings.blockers:
-            probe_target(url, timeout=self._access.timeout)
-        elif not speaks_v1(url, timeout=self._access.timeout):
+            probe_target(url, access=self._access.oxia, timeout=self._access.timeout)
+        elif not speaks_v1(url, access=self._access.oxia, timeout=self._access.timeout):
             raise StoreUnsupported(
                 f"Oxia at {url.hosts[0]} is too old to keep versions; a migration needs Oxia 0.16 or newer"
             )

@@ -23,7 +23,7 @@ def next_ledger_id(store: StoreUrl, access: Access) -> int | None:
         StoreError: the store cannot be read.
     """
     if store.scheme != "zk":
-        generator = read_oxia_generator(store, timeout=access.timeout)
+        generator = read_oxia_generator(store, access=access.oxia, timeout=access.timeout)
         return generator.next_id if generator else None
     with CoordinationReader(ledgers_of(store), access=access.zookeeper, timeout=access.timeout) as coordination:
         return read_generator(coordination).next_id if coordination.exists("/") else None

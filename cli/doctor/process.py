@@ -22,9 +22,10 @@ import httpx
 from cli.doctor.certificates import SOON, check_authorities, check_identity
 from cli.doctor.findings import Check, Finding, warning
 from clients.errors import NoCredentials, StoreError, StoreUnreachable
+from clients.oxia.access import OxiaAccess
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.zookeeper.access import ZooKeeperAccess
-from models.credentials import Credentials
+from models.credentials import Credentials, is_given
 from models.lifecycle.units import Unit, format_value
 from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode
@@ -216,6 +217,9 @@ def _checks_of(settings: Settings, name: str) -> Iterator[Check]:
     if credentials.zookeeper_auth or credentials.zookeeper_auth_file or credentials.zookeeper_sasl_username:
         subject = f"credentials for ZooKeeper{suffix}"
         yield Check(subject, partial(_zookeeper, subject, credentials))
+    if credentials.oxia_token_file or is_given(credentials.oxia_token):
+        subject = f"credentials for Oxia{suffix}"
+        yield Check(subject, partial(_oxia, subject, settings, name))
     if credentials.has_secret:
         yield Check(f"hosts of credentials{suffix}", partial(_hosts, settings, name))
     brokers = AdminAccess.from_settings(settings, name).auth
@@ -250,6 +254,16 @@ def _zookeeper(subject: str, credentials: Credentials) -> str | Finding:
     if access.tls is None:
         return warning(subject, f"{text}, without TLS", "set zookeeper_tls_ca, and give the servers' secureClientPort")
     return text
+
+
+def _oxia(subject: str, settings: Settings, name: str) -> str | Finding:
+    try:
+        access = OxiaAccess.of(settings.credentials_of(name), settings.destinations_of(name))
+    except ValueError as error:
+        raise CommandFailed(ExitCode.USAGE, str(error), "correct the setting") from error
+    if access.tls is None:
+        return warning(subject, "a token, without TLS", "set oxia_tls_ca, and give the servers' port with TLS")
+    return "a token, with TLS"
 
 
 def _http(subject: str, auth: httpx.Auth) -> str | Finding:

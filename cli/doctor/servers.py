@@ -94,7 +94,7 @@ def _cluster_findings(
     if migration:
         yield from _features(servers, access, admin, migration, accepted)
     for name, root in servers.bookie_clusters.items():
-        yield from _bookies(name, root, access, bookies_tls(settings), hosts)
+        yield from _bookies(name, root, access, bookies_tls(settings.credentials_of(servers.credentials)), hosts)
     yield from hosts.findings()
     return release
 
@@ -135,7 +135,7 @@ def _answers(url: StoreUrl, access: Access) -> str:
     top = _read(url, access, lambda reader: reader.children(b"/"))
     taken = time.monotonic() - begun
     where = f"{url.root} of " if url.root else ""
-    how = " with TLS" if url.scheme == "zk" and access.zookeeper.tls else ""
+    how = " with TLS" if (access.zookeeper if url.scheme == "zk" else access.oxia).tls else ""
     took = format_value(taken, Unit(Quantity.TIME))
     return f"{where}{url.display} has {len(top)} nodes at its top; read{how} in {took}"
 

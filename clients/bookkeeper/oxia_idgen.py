@@ -11,6 +11,7 @@ from contextlib import suppress
 from clients.bookkeeper.idgen import IdGenerator, generator_state, high_path, raise_above
 from clients.bookkeeper.layout import ID_GENERATOR, INSTANCE_ID, LONG_ID_GENERATOR
 from clients.errors import StoreUnsupported, VersionConflict
+from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.client import OxiaClient
 from clients.oxia.reader import OxiaReader
 from clients.store import ABSENT
@@ -20,19 +21,19 @@ from models.store_url import StoreUrl
 _LEDGERS = "/ledgers"
 
 
-def read_oxia_generator(url: StoreUrl, *, timeout: float) -> IdGenerator | None:
+def read_oxia_generator(url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float) -> IdGenerator | None:
     """Return the next id without using it; None if no ledgers are kept there.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    with OxiaClient(url, timeout=timeout) as client:
+    with OxiaClient(url, access=access, timeout=timeout) as client:
         # The instance id exists from the setup of the cluster on, the generator from its first ledger on.
         initialized = any(client.get(_path(path)) for path in (INSTANCE_ID, ID_GENERATOR, LONG_ID_GENERATOR))
         return _read_state(client, timeout) if initialized else None
 
 
-def raise_oxia_generator(url: StoreUrl, above: int, *, timeout: float) -> IdGenerator:
+def raise_oxia_generator(url: StoreUrl, above: int, *, access: OxiaAccess = ANONYMOUS, timeout: float) -> IdGenerator:
     """Make the generator assign ids above this one; change nothing if it already does.
 
     It cannot be lowered. The call can be repeated, and run twice at once. Brokers see it through a notification.
@@ -42,9 +43,9 @@ def raise_oxia_generator(url: StoreUrl, above: int, *, timeout: float) -> IdGene
         StoreConflict: others keep changing the generator.
         StoreError: the store cannot be read or written.
     """
-    if read_oxia_generator(url, timeout=timeout) is None:
+    if read_oxia_generator(url, access=access, timeout=timeout) is None:
         raise StoreUnsupported(f"there are no ledgers in {url}; start its bookies and brokers")
-    with OxiaClient(url, timeout=timeout) as client:
+    with OxiaClient(url, access=access, timeout=timeout) as client:
 
         def create_high(high: int) -> None:
             # The child first: a generator that finds the parent alone would create a child of its own.
@@ -59,7 +60,7 @@ def _read_state(client: OxiaClient, timeout: float) -> IdGenerator:
     short_next = _next(client, ID_GENERATOR)
     if client.get(_path(LONG_ID_GENERATOR)) is None:
         return generator_state(short_next, None, lambda _: 0)
-    with OxiaReader(client.url, timeout=timeout) as reader:
+    with OxiaReader(client.url, access=client.access, timeout=timeout) as reader:
         names = [child.decode().rpartition("/")[2] for child in reader.children(_path(LONG_ID_GENERATOR))]
     return generator_state(short_next, names, lambda name: _next(client, f"{LONG_ID_GENERATOR}/{name}"))
 

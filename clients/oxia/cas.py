@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from clients.cas.store import Node, Part
 from clients.closeable import Closeable
 from clients.errors import StoreUnsupported
+from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.client import OxiaClient
 from clients.oxia.reader import OxiaReader
 from clients.store import ABSENT
@@ -18,11 +19,12 @@ class OxiaCas(Closeable):
 
     Args:
         url: the store.
+        access: credentials and TLS settings.
         timeout: seconds that a call may take.
     """
 
-    def __init__(self, url: StoreUrl, *, timeout: float) -> None:
-        self._client = OxiaClient(url, timeout=timeout)
+    def __init__(self, url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float) -> None:
+        self._client = OxiaClient(url, access=access, timeout=timeout)
         self._timeout = timeout
 
     def close(self) -> None:
@@ -41,7 +43,7 @@ class OxiaCas(Closeable):
 
     def children(self, path: str) -> list[str]:
         """Return the sorted names of the direct children; see `CasReader.children`."""
-        with OxiaReader(self.url, timeout=self._timeout) as reader:
+        with OxiaReader(self.url, access=self._client.access, timeout=self._timeout) as reader:
             return sorted(child.decode().rpartition("/")[2] for child in reader.children(path.encode()))
 
     def create(self, path: str, value: bytes) -> None:

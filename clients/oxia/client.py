@@ -5,6 +5,7 @@ from __future__ import annotations
 from clients.closeable import Closeable
 from clients.errors import StoreProtocolError, VersionConflict
 from clients.oxia import oxia_pb2 as pb
+from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.connection import OxiaConnection
 from clients.oxia.reader import record_of
 from clients.store import Record
@@ -14,15 +15,17 @@ from models.store_url import StoreUrl
 class OxiaClient(Closeable):
     """Reads, writes and deletes records one by one; may serve several threads."""
 
-    def __init__(self, url: StoreUrl, *, timeout: float = 10) -> None:
+    def __init__(self, url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> None:
         """Create a client that connects with the first call.
 
         Args:
             url: the store.
+            access: credentials and TLS settings.
             timeout: seconds that a call may take.
         """
         self.url = url
-        self._connection = OxiaConnection(url, timeout=timeout)
+        self.access = access
+        self._connection = OxiaConnection(url, access=access, timeout=timeout)
 
     def get(self, path: bytes) -> Record | None:
         """Return the record, or None.

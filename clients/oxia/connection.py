@@ -25,6 +25,8 @@ from clients.errors import (
     StoreUnsupported,
 )
 from clients.oxia import oxia_pb2 as pb
+from clients.oxia.access import ANONYMOUS, OxiaAccess
+from clients.oxia.link import open_channel, why_refused
 from clients.reach import obstacle
 from models.store_url import StoreUrl
 from models.text import shown
@@ -108,11 +110,13 @@ class OxiaConnection(Closeable):
 
     Attributes:
         url: the store.
+        access: credentials and TLS settings, also for the leaders that the server names.
         timeout: seconds that a call may take, or that a stream may stay silent; `SLOWEST` is for streams, too.
     """
 
-    def __init__(self, url: StoreUrl, *, timeout: float = 10) -> None:
+    def __init__(self, url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> None:
         self.url = url
+        self.access = access
         self.timeout = timeout
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
@@ -148,7 +152,7 @@ class OxiaConnection(Closeable):
             f"/{service}/GetShardAssignments", _serialize, pb.ShardAssignments.FromString
         )
         try:
-            call = method(request, timeout=self.timeout)
+            call = method(request, timeout=self.timeout, metadata=self.access.metadata())
             try:
                 # The server keeps the stream open for later changes.
                 for layout in call:
@@ -168,7 +172,7 @@ class OxiaConnection(Closeable):
         address = self.leader(shard)
         call = self._channel(address).unary_unary(f"/{SERVICE}/{method}", _serialize, answer.FromString)
         try:
-            return call(request, timeout=self.timeout)
+            return call(request, timeout=self.timeout, metadata=self.access.metadata())
         except grpc.RpcError as error:
             raise self.error(error, address) from error
 
@@ -186,7 +190,8 @@ class OxiaConnection(Closeable):
             watch.received += len(data)
             return answer.FromString(data)
 
-        call = self._channel(address).unary_stream(f"/{SERVICE}/{method}", _serialize, read)(request)
+        method_call = self._channel(address).unary_stream(f"/{SERVICE}/{method}", _serialize, read)
+        call = method_call(request, metadata=self.access.metadata())
         watch.start(call)
         try:
             for message in call:
@@ -218,8 +223,9 @@ class OxiaConnection(Closeable):
         method = self._channel(self.leader(shard)).stream_stream(
             f"/{SERVICE}/WriteStream", _serialize, pb.WriteResponse.FromString
         )
+        metadata = (("namespace", self.url.root), ("shard-id", str(shard)), *self.access.metadata())
         # mutant: metadata-store/streams-of-lost-tasks-last
-        return method(requests, timeout=lifetime, metadata=(("namespace", self.url.root), ("shard-id", str(shard))))
+        return method(requests, timeout=lifetime, metadata=metadata)
 
     def leader(self, shard: int) -> str:
         """Return `host:port` of the shard's leader."""
@@ -242,13 +248,15 @@ class OxiaConnection(Closeable):
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return StoreUnreachable(f"Oxia at {address} did not answer within {self.timeout:g} s", server=address)
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            return StoreDenied(text, server=address)
+            return StoreDenied(f"{text}; {self._token_cure}", server=address)
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return StoreUnsupported(f"{text}; needs Oxia 0.16 or newer", server=address)
         if "failed to Deserialize" in details:
             # Oxia 0.14 with notifications reads its own records as if they were a user's.
             cure = "it cannot scan past its own records, upgrade it to Oxia 0.16 or newer"
             return StoreUnsupported(f"{text}; {cure}", server=address)
+        if "handshake" in details.lower() and (refused := why_refused(address, self.access, self.timeout)):
+            return refused
         if code in _WORTH_A_RETRY or any(sign in details for sign in _LEADER_MOVED):
             return StoreUnreachable(text, server=address)
         return StoreProtocolError(text, server=address)
@@ -258,6 +266,8 @@ class OxiaConnection(Closeable):
         typed = self.error(error, address)
         if not isinstance(typed, StoreUnreachable):
             return typed
+        if refused := why_refused(address, self.access, self.timeout):
+            return refused
         if why := obstacle(address):
             return NoServer(f"no Oxia server answers at {address}: {why}; check host and port", server=address)
         text = f"{typed}; if {address} is the port of another server, such as ZooKeeper, correct it"
@@ -269,6 +279,12 @@ class OxiaConnection(Closeable):
             while self._channels:
                 self._channels.popitem()[1].close()
 
+    @property
+    def _token_cure(self) -> str:
+        if not self.access.has_token:
+            return "set oxia_token_file if the server wants a token"
+        return f"check {'oxia_token_file' if self.access.token_file else 'oxia_token'}"
+
     @cached_property
     def _lows(self) -> list[int]:
         return [shard.low for shard in self.shards]
@@ -277,7 +293,7 @@ class OxiaConnection(Closeable):
         """Create a channel; the only function that does."""
         with self._lock:
             if address not in self._channels:
-                self._channels[address] = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+                self._channels[address] = open_channel(address, self.access, _CHANNEL_OPTIONS)
             return self._channels[address]
 
 

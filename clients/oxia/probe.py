@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 from clients.errors import StoreUnsupported
+from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.connection import SERVICE, SERVICE_V1, OxiaConnection
 from clients.oxia.reader import OxiaReader
 from clients.oxia.writer import OxiaWriter
@@ -15,7 +16,7 @@ from models.store_url import StoreUrl
 _VERSION, _COUNT = 42, 7
 
 
-def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
+def probe_target(url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> None:
     """Write scratch records below Pulsar's coordination subtree, read them back, and remove them.
 
     Raises:
@@ -27,7 +28,7 @@ def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
     # Sorted by bytes alone, `a/grandchild` would lie among the children, after `a-b`.
     children = [top + b"/a", top + b"/a-b", top + b"/b"]
     scratch = [top, *children, top + b"/a/grandchild"]
-    writer, reader = OxiaWriter(url, timeout=timeout), OxiaReader(url, timeout=timeout)
+    writer, reader = OxiaWriter(url, access=access, timeout=timeout), OxiaReader(url, access=access, timeout=timeout)
     try:
         for path in scratch:
             writer.put(Record(path, b"probe", _VERSION, _COUNT, 0, 0, 0), over=None)
@@ -49,7 +50,7 @@ def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
             reader.close()
 
 
-def speaks_v1(url: StoreUrl, *, timeout: float = 10) -> bool:
+def speaks_v1(url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> bool:
     """Return whether the server knows the service's newer name, without writing anything.
 
     Servers that ignore version overrides do not know it (0.14.0). A yes is a sign, the proof is `probe_target`.
@@ -57,7 +58,7 @@ def speaks_v1(url: StoreUrl, *, timeout: float = 10) -> bool:
     Raises:
         StoreError: the server cannot be reached, or has no such namespace.
     """
-    connection = OxiaConnection(url, timeout=timeout)
+    connection = OxiaConnection(url, access=access, timeout=timeout)
     try:
         # A namespace that does not exist is a different error, not a sign of an old server.
         connection.assignments(SERVICE)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from clients.closeable import Closeable
 from clients.errors import StoreProtocolError
 from clients.oxia import oxia_pb2 as pb
+from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.connection import OxiaConnection, Shard
 from clients.store import Partition, Record, Unreadable
 from models.store_url import StoreUrl
@@ -30,15 +31,16 @@ class OxiaReader(Closeable):
     not depend on that; `children` does (keySorting: hierarchical, which Pulsar needs as well).
     """
 
-    def __init__(self, url: StoreUrl, *, timeout: float = 10) -> None:
+    def __init__(self, url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> None:
         """Create a client that connects with the first call.
 
         Args:
             url: the store.
+            access: credentials and TLS settings.
             timeout: seconds that a stream may stay silent.
         """
         self.url = url
-        self._connection = OxiaConnection(url, timeout=timeout)
+        self._connection = OxiaConnection(url, access=access, timeout=timeout)
 
     def partitions(self, wanted: int) -> list[Partition]:
         """Split the namespace into about `wanted` key ranges of as many records each; at least one for each shard.

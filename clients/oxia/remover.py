@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from clients.closeable import Closeable
 from clients.errors import StoreContention, StoreNotFound, StoreProtocolError
 from clients.oxia import oxia_pb2 as pb
+from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.connection import OxiaConnection
 from clients.store import Guard, Seen
 from models.store_url import StoreUrl
@@ -32,13 +33,14 @@ class OxiaRemover(Closeable):
     Args:
         url: the store.
         guard: what must hold while it deletes.
+        access: credentials and TLS settings.
         timeout: seconds that a call may take.
     """
 
-    def __init__(self, url: StoreUrl, guard: Guard, *, timeout: float = 10) -> None:
+    def __init__(self, url: StoreUrl, guard: Guard, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> None:
         self.url = url
         self._guard = guard
-        self._connection = OxiaConnection(url, timeout=timeout)
+        self._connection = OxiaConnection(url, access=access, timeout=timeout)
 
     def remove(self, seen: Sequence[Seen]) -> int:
         """Delete these records; what has another version id by now stays.
@@ -77,13 +79,13 @@ class OxiaRemover(Closeable):
         return sum(answer.status == pb.OK for answer in answers)
 
 
-def end_removers(url: StoreUrl, *, timeout: float = 10) -> None:
+def end_removers(url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> None:
     """End the session of every remover; what its owner sends from now on, or has on its way, is refused.
 
     Raises:
         StoreError: see clients.oxia.connection.
     """
-    with OxiaConnection(url, timeout=timeout) as connection:
+    with OxiaConnection(url, access=access, timeout=timeout) as connection:
         for shard in connection.shards:
             for session in _sessions(connection, shard.id):
                 _end(connection, shard.id, session)

@@ -6,6 +6,7 @@ from itertools import count
 
 from clients.errors import StoreProtocolError
 from clients.oxia import oxia_pb2 as pb
+from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.connection import OxiaConnection
 from clients.store import COORDINATOR
 from models.store_url import StoreUrl
@@ -14,7 +15,7 @@ from models.store_url import StoreUrl
 _STEP = 50_000
 
 
-def raise_version_floor(url: StoreUrl, floor: int, *, timeout: float = 10) -> int:
+def raise_version_floor(url: StoreUrl, floor: int, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> int:
     """Make every shard choose version ids above `floor` from now on; returns how many ids that took.
 
     A shard numbers ordinary writes from its own counter, which overrides do not move, and a fresh one begins at 0. A
@@ -24,14 +25,14 @@ def raise_version_floor(url: StoreUrl, floor: int, *, timeout: float = 10) -> in
     Raises:
         StoreError: see clients.oxia.connection; it can be repeated.
     """
-    connection = OxiaConnection(url, timeout=timeout)
+    connection = OxiaConnection(url, access=access, timeout=timeout)
     try:
         return sum(len(_raise_shard(connection, shard.id, floor)) for shard in connection.shards)
     finally:
         connection.close()
 
 
-def level_versions(url: StoreUrl, *, timeout: float = 10) -> int:
+def level_versions(url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> int:
     """Make every shard choose version ids above those of all writes until now; returns the boundary.
 
     Overrides are not considered: a copied record may have a version above the boundary.
@@ -39,7 +40,7 @@ def level_versions(url: StoreUrl, *, timeout: float = 10) -> int:
     Raises:
         StoreError: see clients.oxia.connection; it can be repeated.
     """
-    connection = OxiaConnection(url, timeout=timeout)
+    connection = OxiaConnection(url, access=access, timeout=timeout)
     try:
         reached = {shard.id: _raise_shard(connection, shard.id, 0)[-1] for shard in connection.shards}
         line = max(reached.values())

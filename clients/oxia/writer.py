@@ -13,6 +13,7 @@ import grpc
 from clients.closeable import Closeable
 from clients.errors import RecordNotWritable, StoreConflict, StoreError, StoreProtocolError, StoreUnreachable
 from clients.oxia import oxia_pb2 as pb
+from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.connection import Call, OxiaConnection
 from clients.store import ABSENT, Guard, Record
 from models.store_url import StoreUrl
@@ -40,6 +41,7 @@ class OxiaWriter(Closeable):
         self,
         url: StoreUrl,
         *,
+        access: OxiaAccess = ANONYMOUS,
         timeout: float = 10,
         window: int = 32,
         batch_bytes: int = 128 * 1024,
@@ -49,6 +51,7 @@ class OxiaWriter(Closeable):
 
         Args:
             url: the store.
+            access: credentials and TLS settings.
             timeout: seconds without an acknowledgement after which the server counts as unreachable.
             window: how many batches may be in flight for each shard.
             batch_bytes: about how large a batch grows before it is sent.
@@ -57,7 +60,7 @@ class OxiaWriter(Closeable):
                 however long it was in flight.
         """
         self.url = url
-        self._connection = OxiaConnection(url, timeout=timeout)
+        self._connection = OxiaConnection(url, access=access, timeout=timeout)
         self._window = window
         self._batch_bytes = batch_bytes
         self._guard = guard

@@ -14,14 +14,12 @@ from typing_extensions import Buffer
 
 from clients.deadline import Deadline
 from clients.errors import NoCredentials, StoreDenied, StoreError, StoreProtocolError
-from clients.reach import split_host
+from clients.tls_probe import TLS_STARTS, first_bytes, speaks_tls
 from clients.zookeeper.access import ZooKeeperAccess
 
 _RECEIVE_BUFFER = 4 << 20
 #: OpenSSL must be given the same bytes again after a wait; small pieces keep that cheap.
 _TLS_PIECE = 256 << 10
-#: First byte of a TLS record that a server may begin with (alert, handshake), and the major version after it.
-_TLS_STARTS = (b"\x15\x03", b"\x16\x03")
 _PROBE_LIMIT = 2.0
 ValueT = TypeVar("ValueT")
 
@@ -83,7 +81,7 @@ def why_refused(address: str, access: ZooKeeperAccess, error: Exception, timeout
         return StoreDenied(f"it refuses our certificate ({_alert(error)}); {_own_certificate(access)}", server=address)
     if not isinstance(error, OSError | StoreError) or isinstance(error, socket.gaierror | ConnectionRefusedError):
         return error
-    if access.tls is None and _speaks_tls(address, timeout):
+    if access.tls is None and speaks_tls(address, min(timeout, _PROBE_LIMIT)):
         text = "it speaks TLS only; set zookeeper_tls_ca, or give its port for plain connections"
         return StoreProtocolError(text, server=address)
     if access.tls is not None and _speaks_plain(address, timeout):
@@ -101,32 +99,9 @@ def _own_certificate(access: ZooKeeperAccess) -> str:
     return f"check {own}, and the server's trust store" if own else "set zookeeper_tls_certificate"
 
 
-def _speaks_tls(address: str, timeout: float) -> bool:
-    """Return whether a server answers the first message of a handshake."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Nothing but this first message is sent, so nothing needs to be trusted.
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    sent = ssl.MemoryBIO()
-    try:
-        context.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
-    except ssl.SSLWantReadError:
-        return _first_bytes(address, sent.read(), timeout) in _TLS_STARTS
-    return False
-
-
 def _speaks_plain(address: str, timeout: float) -> bool:
     """Return whether a server answers a four letter word, be it that the word is not allowed."""
-    return _first_bytes(address, b"ruok", timeout) not in (b"", *_TLS_STARTS)
-
-
-def _first_bytes(address: str, question: bytes, timeout: float) -> bytes:
-    try:
-        with _open_plain(*split_host(address), min(timeout, _PROBE_LIMIT)) as link:
-            link.sendall(question)
-            return link.recv(2)
-    except OSError:
-        return b""
+    return first_bytes(address, b"ruok", min(timeout, _PROBE_LIMIT)) not in (b"", *TLS_STARTS)
 
 
 class Stream(io.RawIOBase):

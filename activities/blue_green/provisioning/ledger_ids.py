@@ -64,7 +64,8 @@ def raise_ids(
     store, above = input.green.store, ids.blue + _ROOM
     if store.scheme != "zk":
         fence()
-        return LedgerIds(ids.blue, raise_oxia_generator(store, above, timeout=of_green.timeout).next_id)
+        raised = raise_oxia_generator(store, above, access=of_green.oxia, timeout=of_green.timeout)
+        return LedgerIds(ids.blue, raised.next_id)
     with Coordination(ledgers_of(store), access=of_green.zookeeper, timeout=of_green.timeout) as coordination:
         fence()
         return LedgerIds(ids.blue, raise_generator(coordination, above).next_id)

@@ -96,7 +96,7 @@ def _build_oxia(go: Path, scratch: Path, folder: Path, log: Path) -> None:
 
 
 def _let_standalone_authenticate(source: Path) -> None:
-    """Let a standalone server check tokens as its options say; the released one never checks any.
+    """Patch the standalone server to check tokens as its options say; the released one never checks any.
 
     Raises:
         ProvisionFailed: the source is not the one that go.sum names.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +13,8 @@ from pulsar_devstack.servers.toolchain import Toolchain
 PASSWORD = "only-for-tests"
 # Each call is a JVM of its own, which lives for half a second.
 _LIGHT = ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-J-Xshare:auto"]
-_PEM = Path(__file__).parent / "java" / "PrivateKeyPem.java"
+_JAVA = Path(__file__).parent / "java"
+_PEM = _JAVA / "PrivateKeyPem.java"
 
 
 class Identity(NamedTuple):
@@ -86,7 +88,35 @@ class Authority:
         return made
 
     def _keytool(self, store: Path, *arguments: str, given: bytes = b"") -> bytes:
-        keytool = str(self._tools.java.with_name("keytool"))
-        options = ["-keystore", str(store), "-storetype", "PKCS12", "-storepass", PASSWORD, "-alias", "mykey"]
-        command = [keytool, *_LIGHT, *arguments, *options]
-        return subprocess.run(command, input=given, check=True, capture_output=True, timeout=60).stdout
+        return _keytool(self._tools, store, *arguments, given=given)
+
+
+class TokenIssuer:
+    """Signs tokens (JWT, RS256).
+
+    Args:
+        tools: whose JDK has keytool.
+        folder: where all files go.
+
+    Attributes:
+        cert_file: PEM file of the certificate that verifies them.
+    """
+
+    def __init__(self, tools: Toolchain, folder: Path) -> None:
+        self._tools, self._store = tools, folder / "issuer.p12"
+        self.cert_file = folder / "issuer.pem"
+        _keytool(tools, self._store, "-genkeypair", "-keyalg", "RSA", "-keysize", "2048", "-dname", "CN=issuer")
+        self.cert_file.write_bytes(_keytool(tools, self._store, "-exportcert", "-rfc"))
+
+    def token(self, **claims: str | int) -> str:
+        """Return a token with these claims."""
+        program = JavaProgram(_JAVA / "SignedToken.java", self._tools)
+        command = program.command(str(self._store), "mykey", PASSWORD, json.dumps(claims))
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def _keytool(tools: Toolchain, store: Path, *arguments: str, given: bytes = b"") -> bytes:
+    keytool = str(tools.java.with_name("keytool"))
+    options = ["-keystore", str(store), "-storetype", "PKCS12", "-storepass", PASSWORD, "-alias", "mykey"]
+    command = [keytool, *_LIGHT, *arguments, *options]
+    return subprocess.run(command, input=given, check=True, capture_output=True, timeout=60).stdout
