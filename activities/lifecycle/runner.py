@@ -125,7 +125,7 @@ async def report_to_workflow(client: Client, context: ActivityContext) -> AsyncG
         if failure is error:
             raise
         # An unexpected error may have a traceback of many kilobytes, and the history keeps all causes.
-        raise failure from (error if isinstance(error, errors.StoreError) else None)
+        raise failure from (without_other_causes(error) if isinstance(error, errors.StoreError) else None)
     await signals.report_done(context.report())
 
 
@@ -150,6 +150,13 @@ async def in_thread(context: ActivityContext, work: Callable[[], ResultT], beat:
         await _let_end(task, context)
         raise
     return task.result()
+
+
+def without_other_causes(error: errors.StoreError) -> errors.StoreError:
+    """Return the error with its causes up to the first that is not ours: others repeat what a server sent, as it is."""
+    cause = error.__cause__
+    error.__cause__ = without_other_causes(cause) if isinstance(cause, errors.StoreError) else None
+    return error
 
 
 def failure_of(error: errors.StoreError) -> ApplicationError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -68,6 +69,8 @@ _LOSSES = (
     exceptions.OperationTimeoutError,
     exceptions.ZookeeperStoppedError,
 )
+#: What kazoo raises for a packet that ends early, or that nothing asked for.
+_DAMAGES = (struct.error, UnicodeError, IndexError, RuntimeError)
 _PLAIN: dict[type[Exception], str] = {
     KazooTimeoutError: "no answer in time",
     exceptions.ConnectionLoss: "the connection was lost",
@@ -242,7 +245,7 @@ class CoordinationReader:
     def _errors(self, doing: str, path: str = "") -> Generator[None]:
         try:
             yield
-        except (exceptions.KazooException, KazooTimeoutError) as cause:
+        except (exceptions.KazooException, KazooTimeoutError, *_DAMAGES) as cause:
             why = exceptions.AuthFailedError() if self._denied else cause
             raise _typed(why, f"{doing} {path}".rstrip(), self.url, path) from cause
 

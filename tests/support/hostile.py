@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
+
+ResultT = TypeVar("ResultT")
 
 MEMORY = 768 << 20
 """Bytes that a reader may take: the largest answer, and copies of it."""
@@ -86,11 +88,15 @@ def limit_memory(room: int) -> None:
 
 
 class LittleMemory:
-    """A process that reads for a test; it may take `MEMORY` bytes more than it has, and `SECONDS` for each reading."""
+    """A process that reads for a test, and may take `SECONDS` for each reading.
 
-    def __init__(self) -> None:
+    Args:
+        room: bytes that it may take, more than it has.
+    """
+
+    def __init__(self, room: int = MEMORY) -> None:
         context = multiprocessing.get_context("spawn")
-        self._process = ProcessPoolExecutor(1, context, initializer=limit_memory, initargs=(MEMORY,))
+        self._process = ProcessPoolExecutor(1, context, initializer=limit_memory, initargs=(room,))
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +106,7 @@ class LittleMemory:
     ) -> None:
         self._process.shutdown(wait=False, cancel_futures=True)
 
-    def read(self, reader: Callable[..., object], *args: object) -> object:
+    def read(self, reader: Callable[..., ResultT], *args: object) -> ResultT:
         """Return what a reader returns, or raise what it raises.
 
         Raises:

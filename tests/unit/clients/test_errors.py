@@ -5,11 +5,18 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
+from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
-from activities.lifecycle.runner import failure_of
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.runner import failure_of, report_to_workflow
 from clients import errors
 from clients.errors import FinalError, RetryableError, StoreError, by_class
 from models.lifecycle.failures import FailureKind
+from temporal.converter import DATA_CONVERTER
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, StoreError)]
 # Other packages may derive classes of their own.
@@ -60,3 +67,25 @@ def test_a_new_class_counts_as_its_base() -> None:
     failure = failure_of(LeaderMoved("gone", server="oxia-1"))
     assert (failure.type, failure.non_retryable) == (FailureKind.UNREACHABLE, False)
     assert failure.details == ({"server": "oxia-1"},)
+
+
+async def test_causes_of_others_stay_out_of_histories() -> None:
+    """A failure keeps the errors of ours that led to it, and no error that repeats what a server sent."""
+    client = await Client.connect("127.0.0.1:1", lazy=True)
+
+    async def fail() -> None:
+        async with report_to_workflow(client, ActivityContext()):
+            try:
+                try:
+                    TypeAdapter(int).validate_json(b"AKIA-secret")
+                except ValidationError as error:
+                    raise errors.StoreConflict("another form") from error
+            except errors.StoreConflict as error:
+                raise errors.StoreDenied("no") from error
+
+    with pytest.raises(ApplicationError) as caught:
+        await ActivityEnvironment().run(fail)
+    failure = Failure()
+    await DATA_CONVERTER.encode_failure(caught.value, failure)
+    assert "another form" in str(failure)
+    assert "AKIA" not in str(failure)

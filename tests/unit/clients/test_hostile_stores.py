@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import struct
 import threading
@@ -25,6 +26,7 @@ from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.connection import BrokerConnection
 from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.reader import RawReader
+from clients.zookeeper.coordination import CoordinationReader
 from clients.zookeeper.reader import ZooKeeperReader
 from models.store_url import parse_store_url
 from pulsar_wire.access import addresses
@@ -70,8 +72,10 @@ def _zookeeper(answer: Callable[[socket.socket, int], object]) -> Script:
     def script(connected: socket.socket) -> None:
         received(connected)
         connected.sendall(_packet(_SESSION))
-        while request := received(connected):
-            answer(connected, _INT.unpack_from(request, 4)[0])
+        while requests := received(connected):
+            while requests:
+                answer(connected, _INT.unpack_from(requests, 4)[0])
+                requests = requests[4 + _INT.unpack_from(requests)[0] :]
 
     return script
 
@@ -100,6 +104,30 @@ def read_record(address: str) -> object:
     """Read one record of a ZooKeeper store."""
     with ZooKeeperReader(parse_store_url(f"zk://{address}"), timeout=10) as store:
         return store.read([b"/a"])
+
+
+def coordinate(address: str, timeout: float = 5.0) -> object:
+    """Read one record of a ZooKeeper store with kazoo."""
+    with CoordinationReader(parse_store_url(f"zk://{address}"), timeout=timeout) as store:
+        return store.get("/a")
+
+
+def growth(address: str) -> int:
+    """Return how many bytes more this process needed while kazoo could not read a record."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(StoreUnreachable):
+        coordinate(address)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+
+
+def _huge_packet(connected: socket.socket, _: int) -> None:
+    connected.sendall(_INT.pack(_GIB))
+    for _ in range(1_024):
+        connected.sendall(bytes(1 << 20))
+
+
+def _empty_packet(connected: socket.socket, xid: int) -> None:
+    connected.sendall(_packet(_HEAD.pack(xid, 1, 0)))
 
 
 _ZOOKEEPERS: dict[str, tuple[Script, str]] = {
@@ -149,6 +177,24 @@ def test_a_million_children(reader: LittleMemory) -> None:
     names = b"".join(_INT.pack(30) + b"persistent-topic-number%07d" % number for number in range(count))
     with HostileServer(_zookeeper(_names(count, names))) as zookeeper:
         assert reader.read(children, zookeeper.address) == count
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [(_empty_packet, StoreProtocolError), (_dripping_packet, StoreUnreachable)],
+)
+def test_a_zookeeper_that_means_harm_to_kazoo(
+    reader: LittleMemory, answer: Callable[[socket.socket, int], object], kind: type[StoreError]
+) -> None:
+    """Damage and slowness are typed errors of small reads, too."""
+    with HostileServer(_zookeeper(answer)) as zookeeper, pytest.raises(kind):
+        reader.read(coordinate, zookeeper.address)
+
+
+def test_kazoo_receives_no_huge_packet() -> None:
+    """Nothing is received for a packet that announces 1 GiB."""
+    with LittleMemory(4 * _GIB) as process, HostileServer(_zookeeper(_huge_packet)) as zookeeper:
+        assert process.read(growth, zookeeper.address) < 64 << 20
 
 
 # Oxia ---------------------------------------------------------------------------------------------------------------
