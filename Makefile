@@ -12,6 +12,8 @@ BASE ?=
 BASE_TAG := python:3.11-slim-bookworm
 IMAGE ?= pulsar-migrate
 SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients scalable_client -name '*.proto')
+# Not the lowest lock: its versions are old on purpose.
+AUDITED := requirements.lock requirements-build.lock requirements-demo.lock requirements-dev.lock requirements-audit.lock
 LOCK := uv pip compile --no-emit-package pulsar-scalable --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
 
 # Before anything is installed: these modules need the standard library only.
@@ -27,7 +29,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons histories lock image clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons histories lock sbom audit image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -111,9 +113,33 @@ lock: ## Resolve the dependencies again (needs uv)
 	$(LOCK) --upgrade pyproject.toml --constraint requirements-dev.lock --output-file requirements.lock
 	$(LOCK) --upgrade --group build --constraint requirements-dev.lock --output-file requirements-build.lock
 	$(LOCK) --upgrade --group demo --constraint requirements-dev.lock --output-file requirements-demo.lock
+	$(LOCK) --upgrade --group audit --output-file requirements-audit.lock
 	$(LOCK) --upgrade --resolution lowest-direct pyproject.toml scalable_client/pyproject.toml --all-extras --group test --output-file requirements-lowest.lock
 
-image: ## Build the container image; BASE=python@sha256:… takes that base, otherwise it is the newest of its tag
+# The runtime by itself, since it is described as it is installed, with the licences that its packages name.
+$(VENV)-runtime/.ready: requirements-build.lock requirements.lock
+	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-build.lock
+	DIST_EXTRA_CONFIG=$(CURDIR)/deploy/stored-wheels.cfg $(@D)/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-build-isolation -r requirements.lock
+	$(@D)/bin/pip uninstall --quiet --yes grpcio-tools hatchling packaging pathspec pluggy setuptools trove-classifiers
+	@touch $@
+
+$(VENV)-audit/.ready: requirements-audit.lock
+	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-build-isolation -r requirements-audit.lock
+	@touch $@
+
+sbom: $(VENV)-runtime/.ready $(VENV)-audit/.ready ## Write dist/sbom.cdx.json (CycloneDX) and dist/licenses.md of the packages that the product runs on
+	@mkdir -p dist
+	@$(VENV)-audit/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml --output-file dist/sbom.cdx.json $(VENV)-runtime
+	@$(VENV)-audit/bin/pip-licenses --python $(VENV)-runtime/bin/python --format markdown --with-urls --ignore-packages pip --output-file dist/licenses.md
+
+audit: $(VENV)-audit/.ready ## Look up known vulnerabilities of all locked packages at osv.dev (needs the network)
+	@$(VENV)-audit/bin/python -c 'import requests; requests.get("https://api.osv.dev", timeout=10)' 2>/dev/null || \
+		{ echo "error: https://api.osv.dev cannot be reached, so nothing was checked. cure: run this where it can be" >&2; exit 1; }
+	@$(VENV)-audit/bin/pip-audit --vulnerability-service osv --disable-pip --require-hashes $(AUDITED:%=-r %)
+
+image: sbom ## Build the container image; BASE=python@sha256:… takes that base, otherwise it is the newest of its tag
 	@base='$(BASE)'; : $${base:=$(BASE_TAG)@$$(docker buildx imagetools inspect $(BASE_TAG) --format '{{.Manifest.Digest}}')}; \
 	case $$base in *@sha256:?*) ;; *) echo "error: $$base has no digest. cure: make image BASE=$(BASE_TAG)@sha256:…" >&2; exit 1;; esac; \
 	echo "base: $$base"; \

@@ -42,6 +42,18 @@ def test_the_build_lock_has_the_tools_of_each_build(folder: str) -> None:
     assert any(name.startswith("setuptools==") for name in pinned)
 
 
+def test_the_bill_of_materials_has_no_build_tools() -> None:
+    """The environment that `make sbom` describes loses the build's tools, and keeps what the runtime lock has."""
+    names = {
+        lock: set(re.findall(r"^(\S+)==", (ROOT / lock).read_text(), re.MULTILINE))
+        for lock in ("requirements-build.lock", "requirements.lock")
+    }
+    [removed] = re.findall(r"\$\(@D\)/bin/pip uninstall --quiet --yes (.*)", (ROOT / "Makefile").read_text())
+    rest = names["requirements-build.lock"] - names["requirements.lock"] - set(removed.split())
+    assert rest == set()
+    assert not set(removed.split()) & names["requirements.lock"]
+
+
 @pytest.mark.parametrize("file", ["Makefile", "deploy/container/Dockerfile", "README.md"])
 def test_pip_gets_nothing_without_a_sum(file: str) -> None:
     """Each pip command checks sums or fetches nothing; none but that of the build's tools may fetch a build's tools."""
