@@ -17,11 +17,13 @@ import uvicorn
 from temporalio.client import Client
 
 from clients.tls import stamp_of
-from gateway.api.access import Authorizer
+from gateway.access.authenticator import Authenticator
+from gateway.access.followed_file import FileError
+from gateway.access.grants import JwtRoles, Tokens
+from gateway.access.jwts import JwtVerifier
 from gateway.api.app import build_app
 from gateway.controllers import Controllers
-from gateway.settings import GatewaySettings
-from gateway.tokens import Tokens, TokensError
+from gateway.settings import PREFIX, GatewaySettings
 from process.exit_codes import CommandFailed, ExitCode, leave
 from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw
 from process.logs import configure_logs
@@ -34,6 +36,7 @@ CHECK_INTERVAL_SECONDS = 10.0
 """Seconds between two checks of the files."""
 
 _BACKLOG = 2048
+_KEYS = ("jwt_public_key_file", "jwt_secret_key_file")
 _log = logging.getLogger(__name__)
 
 
@@ -55,10 +58,10 @@ def run_gateway(settings: GatewaySettings, *, ready_file: Path | None = None) ->
 
 async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode:
     stop = stop_on_signals()
-    authorizer = Authorizer(_tokens(settings))
+    authenticator = build_authenticator(settings)
     # Without metrics of the SDK: the worker does the work that takes time.
     client = await connect_server()
-    app = build_app(Controllers(client, settings), settings, authorizer)
+    app = build_app(Controllers(client, settings), settings, authenticator)
     config = _config(app, settings)
     listener = _listen(settings)
     server = _Server(config)
@@ -90,10 +93,16 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
         app,  # pyright: ignore[reportArgumentType] - an ASGI application
         lifespan="off",
         log_config=None,
+        # The gate writes its own.
+        access_log=False,
+        http="h11",
+        ws="none",
         proxy_headers=False,
         server_header=False,
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,
+        ssl_ca_certs=settings.tls_client_ca or None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
         timeout_graceful_shutdown=round(SHUTDOWN_TIMEOUT.total_seconds()),
     )
     try:
@@ -101,6 +110,8 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
     except (OSError, ssl.SSLError) as error:
         cause = f"the certificate {settings.tls_certificate} with the key {settings.tls_key}: {error}."
         raise CommandFailed(ExitCode.USAGE, cause, "set a PEM certificate and the key that belongs to it") from error
+    if config.ssl is not None:
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     return config
 
 
@@ -116,14 +127,33 @@ def _listen(settings: GatewaySettings) -> socket.socket:
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
 
 
-def _tokens(settings: GatewaySettings) -> Tokens | None:
-    if not settings.tokens_file:
+def build_authenticator(settings: GatewaySettings) -> Authenticator:
+    """Return what authenticates requests.
+
+    Raises:
+        CommandFailed: a file of the settings cannot be used.
+    """
+    if not settings.tokens_file and not settings.has_jwts:
         _log.warning("no tokens_file is set: any local user has full access")
-        return None
+        return Authenticator()
     try:
-        return Tokens(Path(settings.tokens_file))
-    except TokensError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{error}.", "correct PULSAR_MIGRATE_GATEWAY_TOKENS_FILE") from error
+        tokens = Tokens(Path(settings.tokens_file)) if settings.tokens_file else None
+        return Authenticator(tokens, *_jwts(settings)) if settings.has_jwts else Authenticator(tokens)
+    except FileError as error:
+        names = [name for name in ("tokens_file", "jwt_roles_file", *_KEYS) if getattr(settings, name)]
+        cure = f"correct the files of {', '.join(f'{PREFIX}{name.upper()}' for name in names)}"
+        raise CommandFailed(ExitCode.USAGE, f"{error}.", cure) from error
+
+
+def _jwts(settings: GatewaySettings) -> tuple[JwtVerifier, JwtRoles]:
+    verifier = JwtVerifier(
+        Path(settings.jwt_public_key_file or settings.jwt_secret_key_file),
+        public=bool(settings.jwt_public_key_file),
+        auth_claim=settings.jwt_auth_claim,
+        audience_claim=settings.jwt_audience_claim,
+        audience=settings.jwt_audience,
+    )
+    return verifier, JwtRoles(Path(settings.jwt_roles_file))
 
 
 async def _renew_certificate(config: uvicorn.Config, settings: GatewaySettings) -> None:

@@ -5,26 +5,31 @@ from __future__ import annotations
 import logging
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.access.authenticator import Authenticator
+from gateway.access.principals import Principal, Role
 from gateway.answers import Health
 from gateway.api import scalable, segments
-from gateway.api.access import Authorizer
+from gateway.api.body_limit import BodyLimit
+from gateway.api.gate import Gate
 from gateway.api.parameters import refusals
+from gateway.api.readiness import Readiness
 from gateway.controllers import ControllerNotFound, Controllers, UpdateRejected
 from gateway.errors import HTTPProblem
 from gateway.registrations import Registrar
 from gateway.settings import GatewaySettings
 from gateway.topics import Topics
 
-MAX_BODY_BYTES = 1 << 20
-"""Bytes; a thousand names of subscriptions need a fifth of it."""
+_PAGE = ("/docs", "/docs/oauth2-redirect", "/openapi.json", "/static-offline-docs/")
+_HIDDEN = "not available now; retry later, the request may still be applied; the gateway's log has the reason"
+_MAX_REASON = 2000
 
 _log = logging.getLogger(__name__)
 
@@ -44,23 +49,35 @@ _TAGS = [
 ]
 
 
-def build_app(controllers: Controllers, settings: GatewaySettings, authorizer: Authorizer) -> FastAPI:
+def build_app(controllers: Controllers, settings: GatewaySettings, authenticator: Authenticator) -> FastAPI:
     """Return the application of one gateway.
 
     Args:
         controllers: client of the workflows.
         settings: of the process.
-        authorizer: authorizes requests.
+        authenticator: authenticates requests.
     """
+    shared: dict[str, Any] = {
+        "title": "Scalable topics",
+        "description": _DESCRIPTION,
+        "version": _version(),
+        "openapi_tags": _TAGS,
+    }
     # Serves the page's files itself: operators' networks often have no internet access.
-    app = FastAPIOffline(
-        title="Scalable topics", description=_DESCRIPTION, version=_version(), openapi_tags=_TAGS, redoc_url=None
-    )
-    app.state.authorizer = authorizer
+    app = FastAPIOffline(redoc_url=None, **shared) if settings.api_page else FastAPI(openapi_url=None, **shared)
     app.state.topics = Topics(controllers, settings)
     app.state.registrar = Registrar(controllers)
     app.state.consumer_timeout = settings.consumer_deadline.total_seconds()
     app.add_middleware(BodyLimit)
+    # Added last, so it is passed first.
+    app.add_middleware(
+        Gate,
+        authenticator=authenticator,
+        hosts=settings.own_hosts,
+        rate=settings.requests_per_second,
+        most=settings.max_requests,
+        open_paths=_PAGE if settings.api_page else (),
+    )
     app.include_router(scalable.router)
     app.include_router(segments.router)
 
@@ -70,11 +87,12 @@ def build_app(controllers: Controllers, settings: GatewaySettings, authorizer: A
         return Health()
 
     unavailable = HTTPStatus.SERVICE_UNAVAILABLE.value
+    readiness = Readiness(controllers.require_temporal)
 
     @app.get("/readyz", tags=["health"], responses={unavailable: refusals()[unavailable]})
     async def readyz() -> Health:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
-        """Return that Temporal answers."""
-        await controllers.require_temporal()
+        """Return that Temporal answers; the reason why it does not is in the log."""
+        await readiness.require()
         return Health()
 
     for kind, answer in (
@@ -96,13 +114,22 @@ def _version() -> str:
         return "0"
 
 
-def _answer(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def _answer(request: Request, status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not _may_see_servers(request):
+        _log.warning("%s %s: %s", request.method, request.url.path, reason)
+        reason = _HIDDEN if status == HTTPStatus.SERVICE_UNAVAILABLE else "the gateway's log has the reason"
     return JSONResponse({"reason": reason}, status, headers)
 
 
-def _refusal(_: Request, error: Exception) -> JSONResponse:
+def _may_see_servers(request: Request) -> bool:
+    """Return whether reasons may name servers, queues and stores."""
+    principal: Principal | None = getattr(request.state, "principal", None)
+    return principal is not None and principal.role is Role.ADMIN
+
+
+def _refusal(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPProblem)
-    return _answer(error.status, error.reason, error.headers)
+    return _answer(request, error.status, error.reason, error.headers)
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:
@@ -110,43 +137,19 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
     return _refusal(request, error.refusal)
 
 
-def _invalid(_: Request, error: Exception) -> JSONResponse:
+def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     faults = [f"{'.'.join(map(str, error_item['loc'][1:]))}: {error_item['msg']}" for error_item in error.errors()]
     # As brokers of Pulsar 5.0 answer a wrong number of segments.
-    return _answer(HTTPStatus.PRECONDITION_FAILED, "; ".join(faults))
+    return _answer(request, HTTPStatus.PRECONDITION_FAILED, "; ".join(faults)[:_MAX_REASON])
 
 
-def _http(_: Request, error: Exception) -> JSONResponse:
+def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return _answer(error.status_code, str(error.detail), {**(error.headers or {})})
+    return _answer(request, error.status_code, str(error.detail), {**(error.headers or {})})
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:
     _log.error("%s %s failed unexpectedly", request.method, request.url.path, exc_info=error)
-    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"unexpected: {type(error).__name__}; see the gateway's log")
-
-
-class BodyLimit:
-    """Refuses requests whose body exceeds `MAX_BODY_BYTES`.
-
-    Args:
-        app: the protected application.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        received = 0
-
-        async def counted() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > MAX_BODY_BYTES:
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {MAX_BODY_BYTES:,} bytes")
-            return message
-
-        await self._app(scope, counted, send)
+    reason = f"unexpected: {type(error).__name__}; see the gateway's log"
+    return _answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, reason)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Request, Security
+from fastapi.security import HTTPBearer
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.answers import Reason
@@ -14,6 +15,9 @@ from gateway.registrations import ConsumerKey, Registrar
 from gateway.topics import Topics
 from models.topic_controller.input import ControlledTopic, SubscriptionName
 from models.topic_controller.sessions import ConsumerName
+
+BEARER = Security(HTTPBearer(auto_error=False, description="A token of the gateway's file, or a JWT of Pulsar."))
+"""For the page only: the gate has checked the token."""
 
 _TOPIC: TypeAdapter[str] = TypeAdapter(ControlledTopic)
 _SUBSCRIPTION: TypeAdapter[str] = TypeAdapter(SubscriptionName)
@@ -70,17 +74,19 @@ SegmentId = Annotated[int, Path(ge=0, description="Id of a segment.")]
 Descriptor = Annotated[str, Path(description="`{first hash}-{last hash}-{id}` of a segment.", examples=["0000-7fff-1"])]
 
 _MEANINGS = {
-    HTTPStatus.UNAUTHORIZED: "no token, or an unknown one",
-    HTTPStatus.FORBIDDEN: "the token's role is not sufficient",
+    HTTPStatus.UNAUTHORIZED: "no token, or an invalid one",
+    HTTPStatus.FORBIDDEN: "the role or the tenants of the token are not sufficient",
     HTTPStatus.NOT_FOUND: "not found",
     HTTPStatus.CONFLICT: "not possible in the current state",
     HTTPStatus.PRECONDITION_FAILED: "invalid value",
+    HTTPStatus.TOO_MANY_REQUESTS: "too many requests: retry later",
     HTTPStatus.SERVICE_UNAVAILABLE: "timed out: retry later; the request may still be applied",
 }
 _ALWAYS = (
     HTTPStatus.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.PRECONDITION_FAILED,
+    HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
 

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel
 
 from gateway.answers import TopicFigures
-from gateway.api.access import ADMIN, CLIENT
 from gateway.api.parameters import (
+    BEARER,
     Consumer,
     Namespace,
     RegistrarOf,
@@ -29,7 +29,7 @@ from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import MAX_SEGMENTS, InitialPosition, SubscriptionRequest
 from models.topic_controller.sessions import ConsumerAssignment, ConsumerKind, Instance, whole_assignment
 
-router = APIRouter(prefix="/admin/v2/scalable/{tenant}/{namespace}")
+router = APIRouter(prefix="/admin/v2/scalable/{tenant}/{namespace}", dependencies=[BEARER])
 
 _NO_CONTENT, _NOT_FOUND, _CONFLICT = HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
 
@@ -47,7 +47,7 @@ class Registration(BaseModel):
     instance: Instance | None = None
 
 
-@router.get("", tags=["topics"], dependencies=[CLIENT], responses=refusals())
+@router.get("", tags=["topics"], responses=refusals())
 async def list_topics(
     place: Namespace,
     topics: TopicsOf,
@@ -62,7 +62,7 @@ async def list_topics(
     return await topics.names(*place, {key: value for key, _, value in wanted})
 
 
-@router.put("/{topic}", status_code=_NO_CONTENT, tags=["topics"], dependencies=[ADMIN], responses=refusals(_CONFLICT))
+@router.put("/{topic}", status_code=_NO_CONTENT, tags=["topics"], responses=refusals(_CONFLICT))
 async def create_topic(
     topic: Topic,
     topics: TopicsOf,
@@ -75,7 +75,7 @@ async def create_topic(
     await topics.create(topic, segments, properties or {})
 
 
-@router.get("/{topic}", tags=["topics"], dependencies=[CLIENT], responses=refusals(_NOT_FOUND))
+@router.get("/{topic}", tags=["topics"], responses=refusals(_NOT_FOUND))
 async def get_topic(topic: Topic, topics: TopicsOf) -> SegmentLayout:
     """Return the layout: all segments, active and sealed."""
     return await topics.layout(topic)
@@ -85,7 +85,6 @@ async def get_topic(topic: Topic, topics: TopicsOf) -> SegmentLayout:
     "/{topic}",
     status_code=_NO_CONTENT,
     tags=["topics"],
-    dependencies=[ADMIN],
     responses=refusals(_NOT_FOUND, _CONFLICT),
 )
 async def delete_topic(
@@ -97,7 +96,7 @@ async def delete_topic(
     await topics.delete(topic, force=force)
 
 
-@router.get("/{topic}/stats", tags=["topics"], dependencies=[CLIENT], responses=refusals(_NOT_FOUND))
+@router.get("/{topic}/stats", tags=["topics"], responses=refusals(_NOT_FOUND))
 async def get_stats(topic: Topic, topics: TopicsOf) -> TopicFigures:
     """Return statistics, segment by segment, as the brokers report them now."""
     return await topics.figures(topic)
@@ -107,7 +106,6 @@ async def get_stats(topic: Topic, topics: TopicsOf) -> TopicFigures:
     "/{topic}/subscriptions/{subscription}",
     status_code=_NO_CONTENT,
     tags=["subscriptions"],
-    dependencies=[ADMIN],
     responses=refusals(_NOT_FOUND, _CONFLICT),
 )
 async def create_subscription(
@@ -137,7 +135,6 @@ async def create_subscription(
     "/{topic}/subscriptions/{subscription}",
     status_code=_NO_CONTENT,
     tags=["subscriptions"],
-    dependencies=[ADMIN],
     responses=refusals(_NOT_FOUND, _CONFLICT),
 )
 async def delete_subscription(topic: Topic, subscription: Subscription, topics: TopicsOf) -> None:
@@ -148,7 +145,6 @@ async def delete_subscription(topic: Topic, subscription: Subscription, topics: 
 @router.post(
     "/{topic}/subscriptions/{subscription}/consumers/{consumer}",
     tags=["consumers"],
-    dependencies=[CLIENT],
     responses=refusals(_NOT_FOUND, _CONFLICT),
 )
 async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
@@ -174,7 +170,6 @@ async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
     "/{topic}/subscriptions/{subscription}/consumers/{consumer}",
     status_code=_NO_CONTENT,
     tags=["consumers"],
-    dependencies=[CLIENT],
     responses=refusals(_NOT_FOUND),
 )
 async def unregister_consumer(
@@ -194,7 +189,6 @@ async def unregister_consumer(
     "/{topic}/split/{segment}",
     status_code=_NO_CONTENT,
     tags=["segments"],
-    dependencies=[ADMIN],
     responses=refusals(_NOT_FOUND, _CONFLICT),
 )
 async def split_segment(topic: Topic, segment: SegmentId, topics: TopicsOf) -> None:
@@ -206,7 +200,6 @@ async def split_segment(topic: Topic, segment: SegmentId, topics: TopicsOf) -> N
     "/{topic}/merge/{first}/{second}",
     status_code=_NO_CONTENT,
     tags=["segments"],
-    dependencies=[ADMIN],
     responses=refusals(_NOT_FOUND, _CONFLICT),
 )
 async def merge_segments(topic: Topic, first: SegmentId, second: SegmentId, topics: TopicsOf) -> None:

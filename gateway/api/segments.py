@@ -7,13 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
 
-from gateway.api.access import ADMIN
-from gateway.api.parameters import Descriptor, Topic, TopicsOf, refusals
+from gateway.api.parameters import BEARER, Descriptor, Topic, TopicsOf, refusals
 from gateway.errors import HTTPProblem
 from models.topic_controller.input import MAX_SUBSCRIPTIONS, SubscriptionName
 
 router = APIRouter(
-    prefix="/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}", tags=["segments"], dependencies=[ADMIN]
+    prefix="/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}", tags=["segments"], dependencies=[BEARER]
 )
 
 _CHANGED = refusals(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)

@@ -9,6 +9,8 @@ _NAMESPACES = "tests/integration/topic_controller/test_namespaces.py"
 _PRUNING = "tests/unit/topic_controller/test_pruning.py"
 _AUTO_SCALE = "tests/unit/topic_controller/test_auto_scale.py"
 _GATEWAY = "tests/workflows/gateway/test_gateway.py"
+_GATE = "tests/unit/gateway/test_gate.py"
+_GRANTS_OF_TOKENS = "tests/unit/gateway/test_grants.py"
 _RECORD = "tests/unit/topic_controller/test_record.py"
 _GRANTS = "tests/unit/topic_controller/test_grants.py"
 _SESSIONS = "tests/workflows/topic_controller/test_sessions.py"
@@ -40,6 +42,12 @@ MUTANTS = mutants(
         },
         f"{_GATEWAY}::test_another_cluster": {
             "topic-controller/a-gateway-reaches-other-clusters": drop,
+        },
+        f"{_GATE}::test_rights_by_route_role_and_tenant": {
+            "topic-controller/a-token-reaches-other-tenants": swap("not {", "True or {"),
+        },
+        f"{_GRANTS_OF_TOKENS}::test_file_without_tokens_revokes_all": {
+            "topic-controller/a-deleted-file-keeps-its-tokens": swap("(), None", "(), self._content"),
         },
         f"{_RECORD}::test_ids_whose_topics_are_taken": {
             "topic-controller/ids-of-taken-topics-are-used": swap(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Generator, Iterator
-from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -15,6 +14,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.clients.certificates import Authority
 from tests.support.clusters import admin
 from tests.support.gateway.processes import GatewayProcess
+from tests.support.gateway.tokens import token_entry, write
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import SharedStack
 
@@ -24,11 +24,6 @@ HOST = "127.0.0.1"
 ROOT, CONSUMER = "token-of-root", "token-of-a-consumer"
 
 OpenGateway = Callable[..., GatewayProcess]
-
-
-def token_line(role: str, token: str) -> str:
-    """Return a line of a file of tokens."""
-    return f"{role} {sha256(token.encode()).hexdigest()}\n"
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +41,8 @@ def authority(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with a token of each role."""
-    file = tmp_path_factory.mktemp("tokens") / "tokens"
-    file.write_text(token_line("admin", ROOT) + token_line("client", CONSUMER))
-    return file
+    entries = token_entry(ROOT, "admin"), token_entry(CONSUMER, "client", "public/default")
+    return write(tmp_path_factory.mktemp("tokens") / "tokens", *entries)
 
 
 @pytest.fixture(scope="module")

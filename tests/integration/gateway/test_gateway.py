@@ -23,9 +23,10 @@ from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.keyed_traffic import Arrivals, Receiving, Sending
 from pulsar_scalable import ClientOptions, ConsumerOptions, ProducerOptions, ScalableClient, errors
 from pulsar_scalable.stream_consumer import StreamConsumer
-from tests.integration.gateway.conftest import CONSUMER, ROOT, OpenGateway, operator, token_line
+from tests.integration.gateway.conftest import CONSUMER, ROOT, OpenGateway, operator
 from tests.support.clients.certificates import Authority
 from tests.support.gateway.processes import GatewayProcess
+from tests.support.gateway.tokens import token_entry
 from tests.support.lifecycle.environment import Environment
 from tests.support.releases import native_topics
 from tests.support.waiting import wait_for, wait_until_equal
@@ -224,11 +225,12 @@ def test_tls_and_tokens(
     with operator(gateway.url, verify) as anonymous, operator(gateway.url, verify, CONSUMER) as consumer:
         assert anonymous.get(SPACE).status_code == HTTPStatus.UNAUTHORIZED
         assert consumer.get(SPACE).status_code == HTTPStatus.OK
+        assert consumer.get("scalable/public/other").status_code == HTTPStatus.FORBIDDEN
         refused = consumer.put(f"{SPACE}/rest-refused")
         assert (refused.status_code, "scope=" in refused.headers["WWW-Authenticate"]) == (HTTPStatus.FORBIDDEN, True)
     with operator(gateway.url, verify, "new-token") as new:
         assert new.get(SPACE).status_code == HTTPStatus.UNAUTHORIZED
-        tokens.write_text(tokens.read_text() + token_line("client", "new-token"))
+        tokens.write_text(tokens.read_text() + token_entry("new-token", "client", "public"))
         assert new.get(SPACE).status_code == HTTPStatus.OK
     put(root, f"{SPACE}/rest-denied")
     with (
@@ -321,7 +323,7 @@ def split_and_disconnect(url: str, topic: str) -> None:
     parts = urlsplit(url)
     path = f"/admin/v2/{SPACE}/{topic}/split/0"
     with socket.create_connection((parts.hostname or "", parts.port or 0)) as connection:
-        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: gateway\r\nContent-Length: 0\r\n\r\n".encode())
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode())
 
 
 def is_splitting(environment: Environment, topic: str) -> bool:

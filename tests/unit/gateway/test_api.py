@@ -1,14 +1,11 @@
-"""The HTTP interface: which role may use what, and how refusals are reported.
+"""The HTTP interface: its paths, and how refusals are reported; `test_gate` asks who may use what.
 
 The controllers are played here; `tests/workflows/gateway` asks real ones.
 """
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import AsyncIterator, Callable
-from hashlib import sha256
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,71 +15,28 @@ import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 
+from gateway.access.authenticator import Authenticator
+from gateway.access.grants import Tokens
 from gateway.answers import Reason
-from gateway.api.access import Authorizer
-from gateway.api.app import MAX_BODY_BYTES, build_app
-from gateway.controllers import ControllerNotFound, Controllers, UpdateRejected
+from gateway.api.app import build_app
+from gateway.api.body_limit import MAX_BODY_BYTES
+from gateway.api.rights import RIGHTS
+from gateway.controllers import ControllerNotFound, UpdateRejected
 from gateway.errors import unavailable
 from gateway.settings import GatewaySettings
-from gateway.tokens import Tokens
 from models.lifecycle.failures import FailureKind
 from models.segments.layout import SegmentLayout
 from models.topic_controller.pruning import PruneResult
 from models.topic_controller.sessions import ConsumerAssignment
+from tests.support.gateway.played import Played
+from tests.support.gateway.tokens import token_entry, write
 
 ORDERS = "/admin/v2/scalable/acme/shop/orders"
 SEGMENTS = "/admin/v2/segments/acme/shop/orders"
 ADMIN, CLIENT = "root-secret", "client-secret"
-FOR_CLIENTS = {
-    ("GET", "/admin/v2/scalable/{tenant}/{namespace}"),
-    ("GET", "/admin/v2/scalable/{tenant}/{namespace}/{topic}"),
-    ("GET", "/admin/v2/scalable/{tenant}/{namespace}/{topic}/stats"),
-    ("POST", "/admin/v2/scalable/{tenant}/{namespace}/{topic}/subscriptions/{subscription}/consumers/{consumer}"),
-    ("DELETE", "/admin/v2/scalable/{tenant}/{namespace}/{topic}/subscriptions/{subscription}/consumers/{consumer}"),
-}
-"""What consumers need; everything else is for operators."""
-
-
-class Played(Controllers):
-    """Answers what a test says.
-
-    Attributes:
-        answer: of each update; raises what it fails with.
-        layout: of each topic.
-        asked: names of updates.
-        sent: their arguments.
-    """
-
-    def __init__(self) -> None:
-        self.answer: Callable[[], Any] = lambda: None
-        self.layout = SegmentLayout.initial(3, 0)
-        self.asked: list[str] = []
-        self.sent: list[Any] = []
-
-    async def update(self, topic: str, name: str, argument: Any, answer: Any, deadline: float) -> Any:
-        """Answer an update."""
-        self.asked.append(name)
-        self.sent.append(argument)
-        return self.answer()
-
-    async def query(self, topic: str, name: str, answer: Any, deadline: float) -> Any:
-        """Answer the query for the layout."""
-        assert name == "layout"
-        return answer.model_validate(self.layout.model_dump())
-
-    async def run_of(self, topic: str, deadline: float) -> Any:
-        """Answer with a run."""
-
-    async def await_end(self, handle: Any, deadline: float) -> None:
-        """Return at once: the workflow has ended."""
-
-    async def names(self, tenant: str, namespace: str, deadline: float) -> list[str]:
-        """Answer the list."""
-        return [f"{tenant}/{namespace}/orders"]
-
-    async def require_temporal(self) -> None:
-        """Answer whether Temporal is there."""
-        self.answer()
+SETTINGS = GatewaySettings(
+    cluster="c", metadata_url="zk:zk:2181", admin_urls=("http://broker:8080",), hosts=("gateway",), api_page=True
+)
 
 
 @pytest.fixture
@@ -91,19 +45,11 @@ def controllers() -> Played:
     return Played()
 
 
-def application(controllers: Played, tokens: Tokens | None) -> FastAPI:
-    """Return a gateway's application."""
-    settings = GatewaySettings(cluster="c", metadata_url="zk:zk:2181", admin_urls=("http://broker:8080",))
-    return build_app(controllers, settings, Authorizer(tokens))
-
-
 @pytest.fixture
 def app(controllers: Played, tmp_path: Path) -> FastAPI:
-    """A gateway with a token of each role."""
-    file = tmp_path / "tokens"
-    roles = {"admin": ADMIN, "client": CLIENT}
-    file.write_text("\n".join(f"{role} {sha256(token.encode()).hexdigest()}" for role, token in roles.items()))
-    return application(controllers, Tokens(file))
+    """A gateway with a token of two roles."""
+    file = write(tmp_path / "tokens", token_entry(ADMIN, "admin"), token_entry(CLIENT, "client"))
+    return build_app(controllers, SETTINGS, Authenticator(Tokens(file)))
 
 
 @pytest_asyncio.fixture
@@ -119,56 +65,32 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def routes(app: FastAPI) -> list[tuple[str, str]]:
-    """Return all routes that the gateway serves beneath `/admin`: method and path."""
-    served = [
-        (method, path)
+async def test_every_path_has_rights(app: FastAPI) -> None:
+    """The table of rights lists exactly the paths and methods that the gateway serves."""
+    served = {
+        path: {method.upper() for method in methods}
         for path, methods in app.openapi()["paths"].items()
-        for method in map(str.upper, methods)
-        if path.startswith("/admin")
-    ]
-    assert len(served) == 14
-    return served
+        if path not in ("/healthz", "/readyz")
+    }
+    assert served == {path: {*methods} for path, methods in RIGHTS.items()}
 
 
-async def test_rights_of_roles(app: FastAPI, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is served without a known token, and clients get what consumers need."""
-    caplog.set_level(logging.DEBUG)
-    for method, path in routes(app):
-        url = re.sub(r"\{(segment|one|other)\}", "0", path)
-        url = re.sub(r"\{\w+\}", "name", url)
-        for headers, error in (
-            ({}, ""),
-            (bearer("unknown-secret"), ', error="invalid_token"'),
-            ({"Authorization": f"Basic {ADMIN}"}, ""),
-        ):
-            refused = await client.request(method, url, headers=headers)
-            assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (
-                HTTPStatus.UNAUTHORIZED,
-                f'Bearer realm="pulsar-migrate"{error}',
-            )
-            Reason.model_validate(refused.json())
-        given = await client.request(method, url, headers=bearer(CLIENT))
-        assert (given.status_code == HTTPStatus.FORBIDDEN) == ((method, path) not in FOR_CLIENTS), (method, path)
-        if given.status_code == HTTPStatus.FORBIDDEN:
-            assert 'error="insufficient_scope", scope="admin"' in given.headers["WWW-Authenticate"]
-        let_in = await client.request(method, url, headers=bearer(ADMIN))
-        assert let_in.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-    assert "secret" not in caplog.text
-
-
-async def test_routes_without_a_token(client: httpx.AsyncClient, controllers: Played) -> None:
-    """Health and the page need no token; a gateway without Temporal is alive, and is not ready."""
-    for path in ("/healthz", "/readyz", "/docs", "/openapi.json"):
+async def test_health(client: httpx.AsyncClient, controllers: Played) -> None:
+    """Health needs no token; a gateway without Temporal is alive, is not ready, and shows no reason."""
+    for path in ("/healthz", "/readyz"):
         assert (await client.get(path)).status_code == HTTPStatus.OK
 
     def away() -> None:
         raise unavailable("Temporal does not answer: gone")
 
     controllers.answer = away
-    assert (await client.get("/healthz")).status_code == HTTPStatus.OK
-    ready = await client.get("/readyz")
-    assert (ready.status_code, ready.json()) == (503, {"reason": "Temporal does not answer: gone"})
+    later = httpx.AsyncClient(
+        transport=httpx.ASGITransport(build_app(controllers, SETTINGS, Authenticator())), base_url="http://10.0.0.1"
+    )
+    async with later:
+        assert (await later.get("/healthz")).status_code == HTTPStatus.OK
+        ready = await later.get("/readyz")
+    assert (ready.status_code, "Temporal" in ready.text) == (503, False)
 
 
 @pytest.mark.parametrize(
@@ -361,12 +283,30 @@ async def test_instances(client: httpx.AsyncClient, controllers: Played) -> None
     assert [registrations.instances for registrations in controllers.sent] == [{"one": "i-1"}, {"one": "i-1"}, {}]
 
 
-async def test_the_page(app: FastAPI, client: httpx.AsyncClient) -> None:
-    """Each path has a summary, a description of each refusal, and says that it needs a token."""
+async def test_the_page(client: httpx.AsyncClient, controllers: Played) -> None:
+    """Each path has a summary, a description of each refusal, and says that it needs a token; by default no page is."""
+    assert (await client.get("/docs")).status_code == HTTPStatus.OK
     paths = (await client.get("/openapi.json")).json()["paths"]
-    for method, path in routes(app):
-        operation = paths[path][method.lower()]
-        assert operation["description"]
-        assert operation["security"] == [{"HTTPBearer": []}]
-        assert {"401", "403", "412", "503"} <= {*operation["responses"]}
-        assert all(response["description"] for response in operation["responses"].values())
+    for path, methods in RIGHTS.items():
+        for method in methods:
+            operation = paths[path][method.lower()]
+            assert operation["description"]
+            assert operation["security"] == [{"HTTPBearer": []}]
+            assert {"401", "403", "412", "429", "503"} <= {*operation["responses"]}
+    default = build_app(controllers, SETTINGS.model_copy(update={"api_page": False}), Authenticator())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(default), base_url="http://gateway") as asking:
+        for path in ("/docs", "/openapi.json", "/static-offline-docs/swagger-ui.css", "/redoc", "/"):
+            assert (await asking.get(path)).status_code == HTTPStatus.NOT_FOUND
+
+
+async def test_reasons_for_operators_alone(client: httpx.AsyncClient, controllers: Played) -> None:
+    """Only an admin sees reasons that name servers; the log has them."""
+
+    def fail() -> None:
+        raise unavailable("zk-1.internal:2181 does not answer")
+
+    controllers.answer = fail
+    path = f"{ORDERS}/subscriptions/bill/consumers/one"
+    answers = [await client.delete(path, headers=bearer(token)) for token in (ADMIN, CLIENT)]
+    assert [(answer.status_code, "zk-1.internal" in answer.text) for answer in answers] == [(503, True), (503, False)]
+    assert [answer.headers["Retry-After"] for answer in answers] == ["2", "2"]

@@ -48,6 +48,11 @@ def test_missing_settings(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         ({"HOST": "gateway.example"}, "set tokens_file"),
         ({"HOST": "::", "TOKENS_FILE": "tokens"}, "in plain text"),
         ({"HOST": "0.0.0.0", "TLS_CERTIFICATE": "cert.pem", "TLS_KEY": "key.pem"}, "set tokens_file"),
+        ({"TLS_CLIENT_CA": "ca.pem"}, "needs TLS"),
+        ({"JWT_PUBLIC_KEY_FILE": "a", "JWT_SECRET_KEY_FILE": "b", "JWT_ROLES_FILE": "c"}, "with one key"),
+        ({"JWT_PUBLIC_KEY_FILE": "a"}, "set both, or neither"),
+        ({"JWT_ROLES_FILE": "a"}, "set both, or neither"),
+        ({"HOSTS": "https://gateway"}, "is not a host"),
     ],
 )
 def test_unsafe_settings(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], why: str) -> None:
@@ -63,9 +68,30 @@ def test_unsafe_settings(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]
         {"HOST": "localhost"},
         {"HOST": "127.9.9.9"},
         {"HOST": "0.0.0.0", "TOKENS_FILE": "tokens", "ALLOW_PLAIN": "true"},
+        {"HOST": "0.0.0.0", "JWT_PUBLIC_KEY_FILE": "a", "JWT_ROLES_FILE": "b", "ALLOW_PLAIN": "true"},
         {"HOST": "0.0.0.0", "TOKENS_FILE": "tokens", "TLS_CERTIFICATE": "cert.pem", "TLS_KEY": "key.pem"},
     ],
 )
 def test_safe_settings(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None:
     """The local machine alone needs neither, and a proxy that ends TLS must be configured."""
     assert settings(monkeypatch, **values).host == values["HOST"]
+
+
+def test_own_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway has the names that are set, its address, the host of its public URL, and the local machine's."""
+    given = settings(
+        monkeypatch,
+        HOSTS="Gateway.example, .svc.cluster.local",
+        HOST="::1",
+        PUBLIC_URL="https://public.example:8443/x",
+    )
+    assert given.own_hosts == (
+        "gateway.example",
+        ".svc.cluster.local",
+        "localhost",
+        "127.0.0.0/8",
+        "::1",
+        "::1",
+        "public.example",
+    )
+    assert settings(monkeypatch, HOSTS="").hosts == ()

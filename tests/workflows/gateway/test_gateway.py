@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.workflow import UnfinishedUpdateHandlersWarning
 
-from gateway.api.access import Authorizer
+from gateway.access.authenticator import Authenticator
 from gateway.api.app import build_app
 from gateway.controllers import Controllers
 from gateway.settings import GatewaySettings
@@ -71,8 +71,8 @@ class Gateway:
         self.asks = self._asking()
 
     def _asking(self) -> httpx.AsyncClient:
-        app = build_app(Controllers(self._stage.client, self.settings), self.settings, Authorizer(None))
-        return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway/admin/v2/", timeout=60)
+        app = build_app(Controllers(self._stage.client, self.settings), self.settings, Authenticator())
+        return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost/admin/v2/", timeout=60)
 
     def set_deadlines(self, **deadlines: timedelta) -> None:
         """Open the gateway again, with other deadlines."""

@@ -1,0 +1,75 @@
+"""A file of the operator that is read again when it changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from clients.tls import stamp_of
+
+ContentT = TypeVar("ContentT")
+
+_log = logging.getLogger(__name__)
+
+
+class FileError(ValueError):
+    """A file cannot be used; the message says why, and has no secret."""
+
+
+class EmptyFileError(FileError):
+    """A file has nothing in it, and so revokes what it granted."""
+
+
+class FollowedFile(Generic[ContentT]):
+    """The content of a file.
+
+    A file that is deleted, unreadable or empty has no content, so that it revokes what it granted. If its changed
+    content is invalid, that is reported, and the previous content is used.
+
+    Args:
+        file: the file.
+        parse: returns the content; raises `EmptyFileError` if there is none, and `FileError` if it is invalid.
+
+    Raises:
+        FileError: the file cannot be used when it is read first.
+    """
+
+    def __init__(self, file: Path, parse: Callable[[Path, bytes], ContentT]) -> None:
+        self._file = file
+        self._parse = parse
+        self._stamp: tuple[int, ...] = ()
+        self._content: ContentT | None = None
+        self._reported = ""
+        self._read()
+
+    def content(self) -> ContentT | None:
+        """Return the current content; None if the file has none."""
+        try:
+            self._read()
+            self._reported = ""
+        except FileError as error:
+            if str(error) != self._reported:
+                self._reported = str(error)
+                effect = "nothing in it is valid" if self._content is None else "its previous content stays valid"
+                _log.error("%s; %s", error, effect)
+        return self._content
+
+    def _read(self) -> None:
+        try:
+            stamp = stamp_of(self._file)
+            if stamp == self._stamp:
+                return
+            data = self._file.read_bytes()
+        except OSError as error:
+            # mutant: topic-controller/a-deleted-file-keeps-its-tokens
+            self._stamp, self._content = (), None
+            raise FileError(f"{self._file} cannot be read: {error.strerror or error}") from error
+        # Also for an invalid file, so that it is reported once.
+        self._stamp = stamp
+        try:
+            self._content = self._parse(self._file, data)
+        except EmptyFileError:
+            self._content = None
+            raise
