@@ -137,7 +137,8 @@ sbom: $(VENV)-runtime/.ready $(VENV)-audit/.ready ## Write dist/sbom.cdx.json (C
 audit: $(VENV)-audit/.ready ## Look up known vulnerabilities of all locked packages at osv.dev (needs the network)
 	@$(VENV)-audit/bin/python -c 'import requests; requests.get("https://api.osv.dev", timeout=10)' 2>/dev/null || \
 		{ echo "error: https://api.osv.dev cannot be reached, so nothing was checked. cure: run this where it can be" >&2; exit 1; }
-	@$(VENV)-audit/bin/pip-audit --vulnerability-service osv --disable-pip --require-hashes $(AUDITED:%=-r %)
+	@code=0; for lock in $(AUDITED); do echo "$$lock:"; \
+		$(VENV)-audit/bin/pip-audit --vulnerability-service osv --disable-pip --require-hashes -r $$lock || code=1; done; exit $$code
 
 image: sbom ## Build the container image; BASE=python@sha256:… takes that base, otherwise it is the newest of its tag
 	@base='$(BASE)'; : $${base:=$(BASE_TAG)@$$(docker buildx imagetools inspect $(BASE_TAG) --format '{{.Manifest.Digest}}')}; \
