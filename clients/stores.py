@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clients.bookkeeper.access import BookieAccess
 from clients.cas.store import CasReader, CasStore
 from clients.oxia.access import ANONYMOUS as ANONYMOUS_OXIA
 from clients.oxia.access import OxiaAccess
@@ -13,6 +14,7 @@ from clients.oxia.remover import OxiaRemover, end_removers
 from clients.oxia.version_floor import level_versions
 from clients.oxia.writer import STREAM_SECONDS, OxiaWriter
 from clients.store import Guard, StoreReader, StoreRemover, StoreWriter
+from clients.tls import bookies_tls
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.cas import ZooKeeperCas, ZooKeeperCasReader
 from clients.zookeeper.connection import Connection
@@ -39,11 +41,13 @@ class Access(NamedTuple):
         zookeeper: credentials and TLS settings for ZooKeeper.
         timeout: longest wait for one answer, in seconds.
         oxia: credentials and TLS settings for Oxia.
+        bookies: TLS settings for the cluster's bookies.
     """
 
     zookeeper: ZooKeeperAccess = ANONYMOUS
     timeout: float = 10.0
     oxia: OxiaAccess = ANONYMOUS_OXIA
+    bookies: BookieAccess = BookieAccess()
 
     @classmethod
     def from_settings(cls, settings: Settings, name: str = "") -> Access:
@@ -53,10 +57,11 @@ class Access(NamedTuple):
             UnknownCredentials: the settings have none of this name.
             ValueError: the credentials for ZooKeeper or Oxia are invalid.
         """
-        credentials = settings.credentials_of(name)
+        credentials, destinations = settings.credentials_of(name), settings.destinations_of(name)
         return cls(
-            zookeeper=ZooKeeperAccess.of(credentials),
-            oxia=OxiaAccess.of(credentials, settings.destinations_of(name)),
+            zookeeper=ZooKeeperAccess.of(credentials, destinations),
+            oxia=OxiaAccess.of(credentials, destinations),
+            bookies=BookieAccess(bookies_tls(credentials), destinations),
             timeout=settings.store_timeout.total_seconds(),
         )
 

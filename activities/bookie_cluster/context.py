@@ -61,7 +61,6 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
             source=self.ends.source.root,
             target=self.ends.target.root,
             access=self.access,
-            tls=self.runtime.bookie_tls_of(""),
             read_timeout=self.input.old_ledger_read_timeout.total_seconds(),
             store=self.input.store,
             attempt=self.attempt,
@@ -141,7 +140,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
 
     def bookkeeper(self, cluster: BookieCluster) -> AbstractContextManager[Cluster]:
         """Return a cluster's ledgers, and connections to its bookies."""
-        return open_cluster(cluster.root, self.access, self.runtime.bookie_tls_of(""), self.pair.read_timeout)
+        return open_cluster(cluster.root, self.access, self.pair.read_timeout)
 
     def broker_view(self) -> BrokerView:
         """Return a view of the brokers' answers."""

@@ -15,7 +15,6 @@ from clients.errors import NoCredentials
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.wire.access import WireAccess
 from clients.stores import Access
-from clients.tls import Tls, bookies_tls
 from models.credentials import UnknownCredentials
 from models.lifecycle.status import WaitKind, WaitReason
 from models.settings import Settings
@@ -46,7 +45,6 @@ class Runtime:
         # Created once, so that sessions share tokens.
         self._admins = {name: AdminAccess.from_settings(settings, name) for name in names}
         self._stores = {name: Access.from_settings(settings, name) for name in names}
-        self._bookie_tls = {name: bookies_tls(settings.credentials_of(name)) for name in names}
         self.admin, self.access = self._admins[""], self._stores[""]
         self.engine = SparkEngine(
             settings.spark_master, driver_memory=settings.spark_driver_memory, conf=settings.spark_conf
@@ -93,10 +91,6 @@ class Runtime:
     def stores_of(self, credentials: str) -> Access:
         """Return the access to a cluster's metadata store; name and errors as in `admin_of`."""
         return self._named(self._stores, credentials)
-
-    def bookie_tls_of(self, credentials: str) -> Tls | None:
-        """Return the TLS settings for a cluster's bookies, None for no TLS; name and errors as in `admin_of`."""
-        return self._named(self._bookie_tls, credentials)
 
     def wire_of(self, credentials: str) -> WireAccess:
         """Return the access to the brokers' binary protocol; fetches a token of OAuth2.

@@ -132,7 +132,6 @@ def main(arguments: Sequence[str]) -> None:
         source=parse_ledger_store_uri(source).url,
         target=parse_ledger_store_uri(target).url,
         access=Access(),
-        tls=None,
         read_timeout=30.0,
         store=parse_store_url(store),
         claim=CLAIM,

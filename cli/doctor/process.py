@@ -26,6 +26,7 @@ from clients.oxia.access import OxiaAccess
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.zookeeper.access import ZooKeeperAccess
 from models.credentials import Credentials, is_given
+from models.destinations import Destinations
 from models.lifecycle.units import Unit, format_value
 from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode
@@ -242,7 +243,7 @@ def _hosts(settings: Settings, name: str) -> str | Finding:
 
 def _zookeeper(subject: str, credentials: Credentials) -> str | Finding:
     try:
-        access = ZooKeeperAccess.of(credentials)
+        access = ZooKeeperAccess.of(credentials, Destinations())
         pairs = access.auth_pairs()
     except (ValueError, NoCredentials) as error:
         raise CommandFailed(ExitCode.USAGE, str(error), "correct the setting") from error

@@ -28,7 +28,6 @@ from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.store import StoreReader
 from clients.stores import Access, open_reader
-from clients.tls import Tls, bookies_tls
 from models.credentials import UnknownCredentials
 from models.defects import Product
 from models.lifecycle.input import Accepted
@@ -94,7 +93,7 @@ def _cluster_findings(
     if migration:
         yield from _features(servers, access, admin, migration, accepted)
     for name, root in servers.bookie_clusters.items():
-        yield from _bookies(name, root, access, bookies_tls(settings.credentials_of(servers.credentials)), hosts)
+        yield from _bookies(name, root, access, hosts)
     yield from hosts.findings()
     return release
 
@@ -247,7 +246,7 @@ def _broker(broker: Service, admin: AdminAccess) -> str | Finding:
     return summary
 
 
-def _bookies(name: str, root: StoreUrl, access: Access, tls: Tls | None, hosts: _Hosts) -> Iterator[Finding]:
+def _bookies(name: str, root: StoreUrl, access: Access, hosts: _Hosts) -> Iterator[Finding]:
     subject = f"bookies of {name}"
     try:
         with LedgerDirectory(root, access) as directory:
@@ -261,21 +260,21 @@ def _bookies(name: str, root: StoreUrl, access: Access, tls: Tls | None, hosts: 
     if down := sorted(members - up.keys()):
         yield warning(subject, f"these are down: {', '.join(down)}", "start them; until then ledgers may lack replicas")
     yield from run_checks(
-        [Check(f"bookie {bookie_id}", partial(_bookie, bookie, up, tls, access)) for bookie_id, bookie in up.items()]
+        [Check(f"bookie {bookie_id}", partial(_bookie, bookie, up, access)) for bookie_id, bookie in up.items()]
     )
 
 
-def _bookie(bookie: Bookie, registered: dict[str, Bookie], tls: Tls | None, access: Access) -> str | Finding:
+def _bookie(bookie: Bookie, registered: dict[str, Bookie], access: Access) -> str | Finding:
     subject = f"bookie {bookie.bookie_id}"
     try:
-        with Bookies(lambda: registered, tls=tls, read_timeout=access.timeout) as bookies:
+        with Bookies(lambda: registered, access=access.bookies, read_timeout=access.timeout) as bookies:
             space = bookies.free_space(bookie.bookie_id)
     except StoreError as error:
         raise _failure(error) from error
     except OSError as error:
         raise CommandFailed(ExitCode.USAGE, f"TLS files cannot be used: {error}", "see the lines above") from error
-    size = Unit(Quantity.SIZE)
-    free = f"{size.format(space.free)} of {size.format(space.total)} are free{', with TLS' if tls else ''}"
+    size, secured = Unit(Quantity.SIZE), ", with TLS" if access.bookies.tls else ""
+    free = f"{size.format(space.free)} of {size.format(space.total)} are free{secured}"
     return free if bookie.writable else warning(subject, f"it is read-only; {free}", "free its disks")
 
 

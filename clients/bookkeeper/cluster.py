@@ -14,7 +14,6 @@ from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.transport import EventLoop
 from clients.stores import Access
-from clients.tls import Tls
 from models.store_url import StoreUrl
 
 _LOOK_EVERY = 0.02
@@ -58,7 +57,6 @@ def open_clusters(
     source: StoreUrl,
     target: StoreUrl,
     access: Access,
-    tls: Tls | None,
     read_timeout: float,
     *,
     source_may_be_down: bool = False,
@@ -69,18 +67,17 @@ def open_clusters(
     Args:
         source: root of the ledgers of the first.
         target: root of the ledgers of the second.
-        access: credentials and timeout for both ZooKeepers.
-        tls: how TLS to bookies is done; None for none.
+        access: credentials, TLS settings and timeout for both clusters.
         read_timeout: seconds until the next replica is asked for an entry.
         source_may_be_down: see `Cluster`.
         claims: see `LedgerDirectoryWriter`.
     """
     with ExitStack() as stack:
         loop = stack.enter_context(EventLoop())
-        first = stack.enter_context(open_cluster(source, access, tls, read_timeout, loop, claims=claims))
+        first = stack.enter_context(open_cluster(source, access, read_timeout, loop, claims=claims))
         yield (
             first._replace(may_be_down=source_may_be_down),
-            stack.enter_context(open_cluster(target, access, tls, read_timeout, loop, claims=claims)),
+            stack.enter_context(open_cluster(target, access, read_timeout, loop, claims=claims)),
         )
 
 
@@ -88,7 +85,6 @@ def open_clusters(
 def open_cluster(
     url: StoreUrl,
     access: Access,
-    tls: Tls | None,
     read_timeout: float,
     loop: EventLoop | None = None,
     *,
@@ -98,15 +94,14 @@ def open_cluster(
 
     Args:
         url: root of its ledgers.
-        access: credentials and timeout for its ZooKeeper.
-        tls: how TLS to bookies is done; None for none.
+        access: credentials, TLS settings and timeout.
         read_timeout: seconds until the next replica is asked for an entry.
         loop: shared with another cluster.
         claims: see `LedgerDirectoryWriter`.
     """
     with (
         LedgerDirectoryWriter(url, access, claims) as directory,
-        Bookies(directory.bookies, tls=tls, read_timeout=read_timeout, loop=loop) as bookies,
+        Bookies(directory.bookies, access=access.bookies, read_timeout=read_timeout, loop=loop) as bookies,
     ):
         yield Cluster(directory, bookies)
 

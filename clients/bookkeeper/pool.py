@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from clients.bookkeeper import wire_v2, wire_v3
+from clients.bookkeeper.access import BookieAccess
 from clients.bookkeeper.connection import BookieConnection
 from clients.bookkeeper.ledgers import Bookie
 from clients.bookkeeper.transport import EventLoop, connect
 from clients.bookkeeper.wire_v3 import Space
 from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable
-from clients.tls import Tls
 
 READ_TIMEOUT, ADD_TIMEOUT = 5.0, 30.0
 QUARANTINE_SECONDS = 10.0
@@ -31,7 +31,7 @@ class Bookies(Closeable):
 
     Args:
         resolve: returns the registered bookies by id: `LedgerDirectory.bookies`.
-        tls: TLS settings; None for no TLS.
+        access: TLS settings, and the hosts that may be connected to.
         read_timeout: seconds that connecting to a bookie, and waiting for an entry, may take.
         add_timeout: seconds that a bookie may take until it answers the next add.
         loop: shared with the bookies of another cluster, so that reads there and writes here overlap.
@@ -41,13 +41,14 @@ class Bookies(Closeable):
         self,
         resolve: Callable[[], Mapping[str, Bookie]],
         *,
-        tls: Tls | None = None,
+        access: BookieAccess = BookieAccess(),  # noqa: B008 - plain data that does not change
         read_timeout: float = READ_TIMEOUT,
         add_timeout: float = ADD_TIMEOUT,
         loop: EventLoop | None = None,
     ) -> None:
         self._resolve = resolve
-        self._tls = tls.context() if tls else None
+        self._access = access
+        self._tls = access.tls.context() if access.tls else None
         self.read_timeout, self.add_timeout = read_timeout, add_timeout
         self._own_loop = loop is None
         self.loop = loop or EventLoop()
@@ -234,6 +235,7 @@ class Bookies(Closeable):
         self._look_up()  # mutant: bookie-cluster/a-registration-counts-after-its-end
         bookie = self._known.get(bookie_id)
         if bookie is not None:
+            self._access.check(bookie.host)
             return bookie.host, bookie.port
         # An id like host:port is not an address: another bookie may listen there now, which would say that it has
         # nothing of the ledger. BookKeeper's clients refuse such ids too, since 4.12 (DefaultBookieAddressResolver).

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from clients.errors import NoCredentials
+from clients.errors import DestinationRefused, NoCredentials
 from clients.tls import Tls, zookeeper_tls
 from models.credentials import Credentials, zookeeper_pairs
+from models.destinations import Destinations
 
 #: The host that ZooKeeper's servers expect in a login by DIGEST-MD5, whatever their own is (SecurityUtils.java).
 SASL_HOST, SASL_SERVICE = "zk-sasl-md5", "zookeeper"
@@ -28,6 +29,7 @@ class ZooKeeperAccess:
         sasl_password: its password.
         sasl_password_file: file that holds the password instead.
         tls: TLS settings; None for a plain connection.
+        destinations: hosts that may receive the credentials.
     """
 
     auth: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
@@ -36,10 +38,11 @@ class ZooKeeperAccess:
     sasl_password: str = field(default="", repr=False)
     sasl_password_file: str = ""
     tls: Tls | None = None
+    destinations: Destinations = field(default_factory=Destinations)
 
     @classmethod
-    def of(cls, credentials: Credentials) -> Self:
-        """Create it from a set of credentials.
+    def of(cls, credentials: Credentials, destinations: Destinations) -> Self:
+        """Create it from a set of credentials, for these hosts.
 
         Raises:
             ValueError: one of them is invalid, or a file cannot be read.
@@ -51,6 +54,7 @@ class ZooKeeperAccess:
             sasl_password=credentials.zookeeper_sasl_password.get_secret_value(),
             sasl_password_file=credentials.zookeeper_sasl_password_file,
             tls=zookeeper_tls(credentials),
+            destinations=destinations,
         )
         try:
             made.auth_pairs()
@@ -63,6 +67,16 @@ class ZooKeeperAccess:
     def has_identity(self) -> bool:
         """Whether a server can know us again, so that nodes can be protected for us."""
         return bool(self.auth or self.auth_file or self.sasl_username or (self.tls and self.tls.cert_file))
+
+    def check(self, host: str) -> None:
+        """Check that a server may be connected to.
+
+        Raises:
+            DestinationRefused: the settings do not allow it.
+        """
+        encrypted, has_secret = self.tls is not None, bool(self.auth or self.auth_file or self.sasl_username)
+        if reason := self.destinations.objection(host, encrypted=encrypted, secret=has_secret, tls=encrypted):
+            raise DestinationRefused(f"connecting to ZooKeeper at {host}: {reason}", server=host)
 
     def auth_pairs(self) -> tuple[tuple[str, bytes], ...]:
         """Return all credentials for `addauth`, those of the file included.

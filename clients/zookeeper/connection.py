@@ -17,6 +17,7 @@ from puresasl.client import SASLClient
 from clients.closeable import Closeable
 from clients.deadline import Deadline
 from clients.errors import (
+    DestinationRefused,
     NoCredentials,
     NoServer,
     StoreConflict,
@@ -115,7 +116,7 @@ class Connection(Closeable):
             except OSError as cause:
                 causes.append(f"{address}: {explained(address, cause)}")
                 kinds.add(NoServer if is_permanent(cause) else StoreUnreachable)
-            except NoCredentials:
+            except (NoCredentials, DestinationRefused):
                 raise
             except StoreError as cause:
                 causes.append(f"{address}: {cause}")

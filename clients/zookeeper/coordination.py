@@ -138,6 +138,9 @@ class CoordinationReader:
         return self
 
     def _connect(self) -> None:
+        for address in self.url.hosts:
+            # kazoo connects in a thread of its own, whose errors it only logs.
+            self._access.check(split_host(address)[0])
         end = time.monotonic() + self._timeout
         with self._errors("connecting"):
             connected = self._client.start_async()

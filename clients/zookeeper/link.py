@@ -36,7 +36,9 @@ def open_socket(host: str, port: int, access: ZooKeeperAccess, timeout: float) -
     Raises:
         OSError: the server cannot be reached, or the handshake fails (`ssl.SSLError`).
         NoCredentials: our own files for TLS cannot be used.
+        DestinationRefused: the settings do not allow to connect there.
     """
+    access.check(host)
     context = _context(access)
     link = _open_plain(host, port, timeout)
     try:

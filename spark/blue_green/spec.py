@@ -9,7 +9,6 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE, WireAccess
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from clients.stores import Access
-from clients.tls import Tls
 from models.lifecycle.claim import CLAIM, Attempt
 from models.store_url import StoreUrl
 from spark.blue_green.positions import LedgerLength
@@ -29,8 +28,7 @@ class CopyEnds:
         green_url: addresses of green's brokers.
         green_admin: addresses of green's admin interface.
         ledgers: root of the ledgers of blue; None if its bookies cannot be read and its brokers are read instead.
-        access: credentials and timeout for blue's stores.
-        bookies_tls: TLS settings for bookies; None for no TLS.
+        access: credentials, TLS settings and timeout for blue's stores and bookies.
         blue_access: timeout, TLS and credentials for blue's brokers.
         green_access: timeout, TLS and credentials for green's brokers.
         claim: path of the claim in the store.
@@ -46,7 +44,6 @@ class CopyEnds:
     green_admin: tuple[str, ...]
     ledgers: StoreUrl | None = None
     access: Access = field(default_factory=Access)
-    bookies_tls: Tls | None = None
     blue_access: WireAccess = field(default_factory=WireAccess)
     green_access: WireAccess = field(default_factory=WireAccess)
     claim: str = CLAIM

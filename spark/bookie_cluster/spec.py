@@ -9,7 +9,6 @@ from typing import NamedTuple
 from clients.bookkeeper.copy_result import Begun
 from clients.bookkeeper.ledger_table import LedgerTable
 from clients.stores import Access
-from clients.tls import Tls
 from models.lifecycle.claim import CLAIM, READ_ONLY, Attempt
 from models.store_url import StoreUrl
 
@@ -27,8 +26,7 @@ class LedgerPair:
     Attributes:
         source: root of the ledgers that are read.
         target: root of the ledgers that are written.
-        access: credentials and timeout for ZooKeeper.
-        tls: TLS settings for bookies; None for no TLS.
+        access: credentials, TLS settings and timeout.
         read_timeout: seconds until the next replica is asked for an entry.
         store: the brokers' metadata store.
         claim: path of the claim in the store; the claim has the writing attempt and the throttle.
@@ -41,7 +39,6 @@ class LedgerPair:
     source: StoreUrl
     target: StoreUrl
     access: Access
-    tls: Tls | None
     read_timeout: float
     store: StoreUrl
     claim: str = CLAIM

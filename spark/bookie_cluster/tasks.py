@@ -92,7 +92,6 @@ def open_task(pair: LedgerPair) -> Generator[TaskResources]:
                 pair.source,
                 pair.target,
                 pair.access,
-                pair.tls,
                 pair.read_timeout,
                 source_may_be_down=pair.source_may_be_down,
                 claims=pair.store,

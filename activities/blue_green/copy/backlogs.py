@@ -202,7 +202,6 @@ def _copy_of(
         green_admin=input.green.admin_urls,
         ledgers=_ledgers(task),
         access=runtime.stores_of(input.blue.credentials),
-        bookies_tls=runtime.bookie_tls_of(input.blue.credentials),
         blue_access=runtime.wire_of(input.blue.credentials),
         green_access=runtime.wire_of(input.green.credentials),
         claim=namespace_record(guard.namespace),

@@ -49,7 +49,7 @@ class Round(SwitchEnvironment):
 
     def holds(self, uri: str, record: LedgerRecord) -> bool:
         """Return whether bookies have the first entry of a ledger."""
-        with open_cluster(parse_ledger_store_uri(uri).url, Access(), None, 5.0) as cluster:
+        with open_cluster(parse_ledger_store_uri(uri).url, Access(), 5.0) as cluster:
             try:
                 LedgerReader(cluster.bookies).read_entry(record.ledger_id, record.metadata, 0)
             except LedgerUnreadable:

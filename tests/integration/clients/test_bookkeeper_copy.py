@@ -115,7 +115,6 @@ def pair(environment: Environment) -> LedgerPair:
         source=parse_ledger_store_uri(environment.source_uri).url,
         target=parse_ledger_store_uri(environment.target_uri).url,
         access=Access(),
-        tls=None,
         read_timeout=5.0,
         store=parse_store_url(environment.stack.zk_url),
         claim=CLAIM,
@@ -126,7 +125,7 @@ def pair(environment: Environment) -> LedgerPair:
 @pytest.fixture
 def clusters(pair: LedgerPair) -> Generator[tuple[Cluster, Cluster]]:
     """Connections of our own to both."""
-    with open_clusters(pair.source, pair.target, pair.access, pair.tls, pair.read_timeout) as both:
+    with open_clusters(pair.source, pair.target, pair.access, pair.read_timeout) as both:
         yield both
 
 
@@ -484,7 +483,7 @@ def run(
     engine: SparkEngine, pair: LedgerPair, ids: Sequence[int], *, recover: bool = False, compare: bool = False
 ) -> dict[int, Verdict]:
     """Run a job over some ledgers."""
-    with open_clusters(pair.source, pair.target, pair.access, pair.tls, pair.read_timeout) as (source, _):
+    with open_clusters(pair.source, pair.target, pair.access, pair.read_timeout) as (source, _):
         records = LedgerTable(record.facts for record in source.directory.read(ids) if record)
     outcomes: list[CopyOutcome] = []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from clients.bookkeeper.access import BookieAccess
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
 from clients.errors import StoreUnreachable, StoreUnsupported
@@ -80,7 +81,8 @@ def make_cluster(stack: Stack) -> Iterator[MakeCluster]:
         def make(tls: Tls | None) -> Cluster:
             directory = LedgerDirectoryWriter(parse_store_url(f"{stack.zk_url}/ledgers"), Access())
             opened.enter_context(directory)
-            return Cluster(directory, opened.enter_context(Bookies(directory.bookies, tls=tls, read_timeout=3.0)))
+            bookies = Bookies(directory.bookies, access=BookieAccess(tls), read_timeout=3.0)
+            return Cluster(directory, opened.enter_context(bookies))
 
         yield make
 
@@ -130,7 +132,7 @@ def test_a_bookie_without_tls(make_stack: MakeStack, authority: Authority) -> No
     """A bookie that has no TLS is refused when TLS is wanted, and says so."""
     plain = make_stack(StackSpec(zookeepers=1, bookies=1))
     directory = LedgerDirectoryWriter(parse_store_url(f"{plain.zk_url}/ledgers"), Access())
-    with directory, Bookies(directory.bookies, tls=Tls(str(authority.cert_file))) as bookies:
+    with directory, Bookies(directory.bookies, access=BookieAccess(Tls(str(authority.cert_file)))) as bookies:
         cluster = Cluster(directory, bookies)
         ledger = cluster.open([(0, (ONE,))], (1, 1))
         with pytest.raises(StoreUnsupported, match="bookie bookie-1 has no TLS"):

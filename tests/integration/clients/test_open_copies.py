@@ -46,7 +46,7 @@ def place(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.
     source, target = (parse_ledger_store_uri(uri).url for uri in (stack.bookkeeper_uri, stack.second_bookkeeper_uri))
     with (
         JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as java,
-        open_clusters(source, target, Access(), None, 5.0) as (mine, theirs),
+        open_clusters(source, target, Access(), 5.0) as (mine, theirs),
     ):
         yield Place(mine, theirs, java, stack.bookkeeper_uri)
 

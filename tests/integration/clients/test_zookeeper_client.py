@@ -22,6 +22,7 @@ from clients.zookeeper import Connection, ZooKeeperReader, ZooKeeperWriter, wire
 from clients.zookeeper.access import ZooKeeperAccess
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.server import Server
+from tests.support.clients.destinations import LOOPBACK_PLAIN
 from tests.support.clients.zookeeper_records import by_path, record, scan, write
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
@@ -164,7 +165,7 @@ def test_unreadable_nodes_are_reported(url: StoreUrl, kazoo: Any) -> None:
         assert isinstance(refused, Unreadable)
         assert "/secret" in refused.reason
         assert "credentials" in refused.reason
-        assert set(by_path(scan(url, parts, ZooKeeperAccess(auth=(CREDENTIAL,))))) == {
+        assert set(by_path(scan(url, parts, ZooKeeperAccess(auth=(CREDENTIAL,), destinations=LOOPBACK_PLAIN)))) == {
             b"/open",
             b"/secret",
             b"/secret/inside",
@@ -176,7 +177,7 @@ def test_unreadable_nodes_are_reported(url: StoreUrl, kazoo: Any) -> None:
 def test_wrong_scheme_is_denied(url: StoreUrl) -> None:
     """A credential that the server does not take ends in StoreDenied, which names its scheme."""
     with pytest.raises(StoreDenied, match="nonsense"):
-        Connection(url, access=ZooKeeperAccess(auth=(("nonsense", b"a:b"),)))
+        Connection(url, access=ZooKeeperAccess(auth=(("nonsense", b"a:b"),), destinations=LOOPBACK_PLAIN))
 
 
 @pytest.mark.exhaustive

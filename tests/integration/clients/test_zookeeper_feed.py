@@ -23,10 +23,11 @@ from clients.zookeeper import (
 from clients.zookeeper.access import ZooKeeperAccess
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.server import Server
+from tests.support.clients.destinations import LOOPBACK_PLAIN
 from tests.support.clients.zookeeper_records import record, write
 from tests.support.waiting import wait_until_equal
 
-NONSENSE = ZooKeeperAccess(auth=(("nonsense", b"a:b"),))
+NONSENSE = ZooKeeperAccess(auth=(("nonsense", b"a:b"),), destinations=LOOPBACK_PLAIN)
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
 
 

@@ -20,6 +20,7 @@ from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.clients.certificates import Authority, Identity
+from tests.support.clients.destinations import LOOPBACK_PLAIN
 from tests.support.clients.secure_zookeeper import HOST, SecureZooKeeper
 from tests.support.clients.zookeeper_records import contents, record, write
 from tests.support.stacks import MakeStack
@@ -238,7 +239,7 @@ def test_tls_to_a_port_without(plain: StoreUrl, secure: SecureZooKeeper, ask: As
 def test_a_server_without_logins(plain: StoreUrl, secure: SecureZooKeeper, ask: Ask) -> None:
     """A server that offers no login is an error, and not a session without one."""
     with pytest.raises(StoreDenied, match=r"offers no login by SASL DIGEST-MD5.*fips-mode"):
-        ask(plain, replace(secure.access, tls=None))
+        ask(plain, replace(secure.access, tls=None, destinations=LOOPBACK_PLAIN))
 
 
 @SESSIONS

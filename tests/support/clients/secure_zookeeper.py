@@ -10,6 +10,7 @@ from clients.zookeeper.access import ZooKeeperAccess
 from pulsar_devstack.servers.spec import ZooKeeperSecurity
 from pulsar_devstack.servers.toolchain import Toolchain
 from tests.support.clients.certificates import Authority, Identity
+from tests.support.clients.destinations import LOOPBACK
 
 USER = "migrate"
 OTHER = "other"
@@ -41,9 +42,9 @@ class SecureZooKeeper:
             login_required=True,
         )
         tls = self.tls(self.authority.identity("worker", "127.0.0.9"))
-        self.access = ZooKeeperAccess(sasl_username=USER, sasl_password="secret", tls=tls)
+        self.access = ZooKeeperAccess(sasl_username=USER, sasl_password="secret", tls=tls, destinations=LOOPBACK)
         other = self.tls(self.authority.identity("other", "127.0.0.8"))
-        self.other = ZooKeeperAccess(sasl_username=OTHER, sasl_password="secret", tls=other)
+        self.other = ZooKeeperAccess(sasl_username=OTHER, sasl_password="secret", tls=other, destinations=LOOPBACK)
 
     def tls(self, identity: Identity | None) -> Tls:
         """Return settings with this certificate of ours."""

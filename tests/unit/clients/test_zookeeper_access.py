@@ -12,11 +12,18 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from clients.errors import NoCredentials
+from clients.bookkeeper.access import BookieAccess
+from clients.bookkeeper.ledgers import Bookie
+from clients.bookkeeper.pool import Bookies
+from clients.errors import DestinationRefused, NoCredentials
 from clients.stores import Access
 from clients.zookeeper.access import ZooKeeperAccess
+from clients.zookeeper.connection import Connection
+from clients.zookeeper.coordination import CoordinationReader
 from clients.zookeeper.kazoo_handler import Handler
+from models.destinations import Destinations
 from models.settings import Settings
+from models.store_url import parse_store_url
 
 SECRET = "never-to-be-seen"
 FIELDS = {
@@ -102,3 +109,34 @@ def test_kazoo_sees_what_tls_holds_decrypted(linked: tuple[ssl.SSLSocket, ssl.SS
     assert handler.select([client], [], [], 5)[0] == [client]
     assert client.recv(6) == b"second"
     assert handler.select([client], [], [], 0)[0] == []
+
+
+@pytest.mark.parametrize("session", [Connection, CoordinationReader])
+def test_nothing_is_sent_to_hosts_that_are_not_listed(session: type[Connection | CoordinationReader]) -> None:
+    """Both clients refuse hosts that are not listed, and plain links for a credential, before they connect."""
+    credential = (("digest", b"a:b"),)
+    cases = {
+        "not among the hosts": Destinations(("elsewhere.example.com",), allow_plain=True),
+        "the link is not encrypted": Destinations(("127.0.0.1",)),
+        "no hosts are listed": Destinations(),
+    }
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = parse_store_url(f"zk:127.0.0.1:{server.getsockname()[1]}")
+        for reason, destinations in cases.items():
+            access = ZooKeeperAccess(auth=credential, destinations=destinations)
+            with pytest.raises(DestinationRefused, match=reason), session(url, access=access):
+                pass
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_bookies_of_other_hosts_are_not_asked() -> None:
+    """A registration in the metadata store leads to no host that the settings do not list."""
+    forged = Bookie("bookie-1", "evil.example.com", 3181, writable=True)
+    access = BookieAccess(destinations=Destinations((".example.org",)))
+    with (
+        Bookies(lambda: {forged.bookie_id: forged}, access=access) as bookies,
+        pytest.raises(DestinationRefused, match=r"evil\.example\.com is not among the hosts"),
+    ):
+        bookies.free_space(forged.bookie_id)

@@ -20,6 +20,7 @@ from clients.zookeeper.access import ZooKeeperAccess
 from models.credentials import SECRETS, UnknownCredentials
 from models.settings import Settings
 from process.exit_codes import CommandFailed
+from tests.support.clients.destinations import LOOPBACK
 from worker.process import run_worker
 
 SECRET = "hidden-secret"
@@ -44,7 +45,7 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         zookeeper_auth=f'["digest:user:{SECRET}"]',
     )
     assert given.admin_token.get_secret_value() == SECRET
-    assert ZooKeeperAccess.of(given).auth_pairs() == (("digest", f"user:{SECRET}".encode()),)
+    assert ZooKeeperAccess.of(given, LOOPBACK).auth_pairs() == (("digest", f"user:{SECRET}".encode()),)
     for shown in (repr(given), str(given), given.model_dump_json()):
         assert SECRET not in shown
 
@@ -54,7 +55,7 @@ def test_zookeeper_credentials_come_from_a_file_too(monkeypatch: pytest.MonkeyPa
     file = tmp_path / "auth"
     file.write_text(f"digest:a:{SECRET}\n\nip:127.0.0.1\n")
     given = settings(monkeypatch, zookeeper_auth='["digest:b:c"]', zookeeper_auth_file=str(file))
-    access = ZooKeeperAccess.of(given)
+    access = ZooKeeperAccess.of(given, LOOPBACK)
     assert access.auth_pairs() == (
         ("digest", b"b:c"),
         ("digest", f"a:{SECRET}".encode()),
@@ -62,11 +63,11 @@ def test_zookeeper_credentials_come_from_a_file_too(monkeypatch: pytest.MonkeyPa
     )
     file.write_text(SECRET)
     with pytest.raises(ValueError, match="has no scheme") as caught:
-        ZooKeeperAccess.of(given)
+        ZooKeeperAccess.of(given, LOOPBACK)
     assert SECRET not in str(caught.value)
     file.unlink()
     with pytest.raises(ValueError, match="cannot be read"):
-        ZooKeeperAccess.of(given)
+        ZooKeeperAccess.of(given, LOOPBACK)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_a_named_set_has_all_that_the_common_one_has(monkeypatch: pytest.MonkeyP
     green = given.credentials_of("green")
     assert green.admin_token.get_secret_value() == "12345"
     assert (green.admin_tls_ca, green.admin_tls_verify_hostname) == ("", False)
-    assert ZooKeeperAccess.of(green).auth_pairs() == (("digest", f"green:{SECRET}".encode()),)
+    assert ZooKeeperAccess.of(green, LOOPBACK).auth_pairs() == (("digest", f"green:{SECRET}".encode()),)
     bare = AdminAccess.from_settings(given, "bare")
     assert (bare.auth, bare.tls, bare.guarded) == (None, Tls(), False)
     assert Access.from_settings(given, "bare").zookeeper.auth == ()
