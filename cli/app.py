@@ -12,7 +12,7 @@ from cli.commands.doctor import doctor_app
 from cli.commands.features import features_app
 from cli.commands.history import history_command, replay_command
 from cli.commands.list import list_command
-from cli.commands.processes import gateway_command, worker_command
+from cli.commands.processes import codec_server_command, gateway_command, worker_command
 from cli.commands.start import start_app
 from cli.commands.status import report_command, status_command
 from cli.commands.steering import cutover_at_command, hold_command, throttle_command, verb_command, window_command
@@ -59,6 +59,7 @@ for _kind in KINDS.values():
         app.command(_name, rich_help_panel=f"Steering a {_kind.name}")(_command)
 app.command("worker", rich_help_panel=_PROCESSES)(worker_command)
 app.command("gateway", rich_help_panel=_PROCESSES)(gateway_command)
+app.command("codec-server", rich_help_panel=_PROCESSES)(codec_server_command)
 app.add_typer(doctor_app(), name="doctor", rich_help_panel=_PROCESSES)
 app.add_typer(features_app(), name="features", rich_help_panel=_PROCESSES)
 app.add_typer(topic_app(), name="topic-controller", rich_help_panel=_TOPICS)

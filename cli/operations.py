@@ -27,6 +27,7 @@ from models.base import faults
 from models.lifecycle.input import WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT, connect, register_search_attributes, start_workflow
+from temporal.encryption import PayloadUnreadable
 from worker.catalog import Registered
 
 AnswerT = TypeVar("AnswerT")
@@ -57,6 +58,12 @@ def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
 
     try:
         return asyncio.run(connected())
+    except RuntimeError as error:
+        # The SDK's converter wraps what ours raises.
+        unreadable = error.__cause__ if isinstance(error.__cause__, PayloadUnreadable) else error
+        if not isinstance(unreadable, PayloadUnreadable):
+            raise
+        raise CommandFailed(ExitCode.USAGE, f"{unreadable}.", "check PULSAR_MIGRATE_PAYLOAD_KEYS_FILE") from error
     except RPCError as error:
         if error.status in {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED}:
             cause, cure = f"Temporal refuses: {error.message}.", "check TEMPORAL_API_KEY and TEMPORAL_NAMESPACE"

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
+from temporalio.api.failure.v1 import Failure as TemporalFailure
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import (
     Client,
@@ -17,7 +18,7 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowQueryFailedError,
 )
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from models.lifecycle.report import Report
@@ -222,12 +223,20 @@ async def _step(client: Client, pending: PendingActivityInfo) -> Step:
     return Step(
         name=pending.activity_type.name,
         attempt=pending.attempt,
-        last_failure=pending.last_failure.message,
+        last_failure=await _message(client, pending.last_failure),
         next_attempt=pending.next_attempt_schedule_time.ToDatetime(tzinfo=UTC) if waits else None,
         worker=pending.last_worker_identity,
         progress=heartbeat.progress,
         waiting=heartbeat.waiting,
     )
+
+
+async def _message(client: Client, failure: TemporalFailure) -> str:
+    """Return the message of a failure, which a payload codec may have encoded."""
+    if not failure.HasField("encoded_attributes"):
+        return failure.message
+    decoded = await client.data_converter.decode_failure(failure)
+    return decoded.message if isinstance(decoded, FailureError) else str(decoded)
 
 
 async def _heartbeat(client: Client, pending: PendingActivityInfo) -> ProgressReport:

@@ -29,7 +29,7 @@ from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.text import shown
 from process.exit_codes import CommandFailed, ExitCode
 from process.logs import CORE_LOGGER
-from temporal.converter import DATA_CONVERTER
+from temporal.codec import data_converter
 
 DEFAULT_TARGET = "127.0.0.1:7233"
 """Where the `temporal` CLI connects to as well when nothing is configured."""
@@ -75,15 +75,13 @@ async def connect(runtime: Runtime | None = None) -> Client:
         runtime: the SDK's runtime; by default the one without native logs.
 
     Raises:
-        CommandFailed: the configuration is wrong, or the server does not answer.
+        CommandFailed: the configuration or the payload codec is wrong, or the server does not answer.
     """
     config = connect_config()
-    target = config.get("target_host", DEFAULT_TARGET)
+    target, converter = config.get("target_host", DEFAULT_TARGET), data_converter()
     try:
         async with asyncio.timeout(ANSWER_LIMIT.total_seconds()):
-            return await Client.connect(
-                **config, data_converter=DATA_CONVERTER, runtime=runtime or runtime_without_logs()
-            )
+            return await Client.connect(**config, data_converter=converter, runtime=runtime or runtime_without_logs())
     except (RuntimeError, OSError, ValueError) as error:
         cause = _short(str(error)) or f"no answer in {ANSWER_LIMIT.total_seconds():.0f} s"
         raise CommandFailed(

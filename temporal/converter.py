@@ -14,6 +14,7 @@ from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
     DefaultPayloadConverter,
+    EncodingPayloadConverter,
     JSONPlainPayloadConverter,
     PayloadConverter,
 )
@@ -22,6 +23,7 @@ from temporalio.exceptions import ApplicationError
 from models.base import Frozen, refusal
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Continued, start_refusal
+from temporal.encryption import REFUSED, PayloadUnreadable
 
 # Operators have no use for a trace of our code that refused a wrong input.
 _FORESEEN = frozenset(FailureKind) - {FailureKind.UNEXPECTED}
@@ -39,12 +41,37 @@ class _Json(PydanticJSONPlainPayloadConverter):
             raise ApplicationError(refusal(type_hint, error), type=FailureKind.INVALID_INPUT) from None
 
 
+class _Refused(EncodingPayloadConverter):
+    """Refuses payloads that the codec does not accept, each where it does the least harm.
+
+    Temporal's SDK drops a signal and refuses an update whose argument raises. The start of a workflow fails it, and
+    anything else fails a task, which is tried again.
+    """
+
+    @property
+    def encoding(self) -> str:
+        """Encoding of these payloads; no value has it."""
+        return REFUSED
+
+    def to_payload(self, value: Any) -> Payload | None:
+        """Leave values to the other converters."""
+        del value
+
+    def from_payload(self, payload: Payload, type_hint: Any = None) -> Any:
+        """Raise the refusal."""
+        why = payload.data.decode()
+        if _started_with(type_hint) or _is_from_operators(type_hint):
+            raise ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
+        raise PayloadUnreadable(why)
+
+
 class Payloads(CompositePayloadConverter):
     """Converter to JSON of the models; an operator's value that cannot be read is refused, with the valid fields."""
 
     def __init__(self) -> None:
         usual = DefaultPayloadConverter.default_encoding_payload_converters
-        super().__init__(*(_Json() if isinstance(inner, JSONPlainPayloadConverter) else inner for inner in usual))
+        json_or_usual = (_Json() if isinstance(inner, JSONPlainPayloadConverter) else inner for inner in usual)
+        super().__init__(*json_or_usual, _Refused())
 
 
 class Failures(DefaultFailureConverter):
@@ -52,13 +79,25 @@ class Failures(DefaultFailureConverter):
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         """Encode a failure."""
-        super().to_failure(exception, payload_converter, failure)
+        trace = exception.__traceback__
         if isinstance(exception, ApplicationError) and exception.type in _FORESEEN:
-            failure.stack_trace = ""
+            # Before a codec gets the message and the trace together.
+            exception.__traceback__ = None
+        try:
+            super().to_failure(exception, payload_converter, failure)
+        finally:
+            exception.__traceback__ = trace
+
+
+class EncodedFailures(Failures):
+    """Converter of failures for a payload codec, which then also encodes messages and traces."""
+
+    def __init__(self) -> None:
+        super().__init__(encode_common_attributes=True)
 
 
 DATA_CONVERTER = DataConverter(payload_converter_class=Payloads, failure_converter_class=Failures)
-"""The converter of all clients and workers."""
+"""The converter of all clients and workers, without a payload codec."""
 
 
 def _started_with(hint: Any) -> type[Frozen] | None:

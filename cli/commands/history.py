@@ -17,7 +17,7 @@ from cli.options import Form, Output, WorkflowId, answer
 from models.text import shown
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT, runtime_without_logs
-from temporal.converter import DATA_CONVERTER
+from temporal.codec import data_converter
 from temporal.sandbox import WORKFLOW_RUNNER
 from worker import catalog
 
@@ -73,7 +73,7 @@ async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type])
     replayer = Replayer(
         workflows=workflows,
         workflow_runner=WORKFLOW_RUNNER,
-        data_converter=DATA_CONVERTER,
+        data_converter=data_converter(),
         runtime=runtime_without_logs(),
         # Otherwise the SDK compiles every loaded module to compute an id.
         build_id="replay",

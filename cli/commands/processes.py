@@ -1,4 +1,4 @@
-"""`pulsar-migrate worker` and `gateway`: the long-running processes."""
+"""`pulsar-migrate worker`, `gateway` and `codec-server`: the long-running processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cli.options import read_settings, settings_of
+from cli.options import read_settings
+from process.settings import settings_of
 
 
 def worker_command(
@@ -31,3 +32,14 @@ def gateway_command(
     from gateway.settings import PREFIX, GatewaySettings
 
     run_gateway(settings_of(GatewaySettings, PREFIX), ready_file=ready_file)
+
+
+def codec_server_command(
+    ready_file: Annotated[
+        Path | None, typer.Option(help="File that exists while the server is ready (default: none).")
+    ] = None,
+) -> None:
+    """Run a codec server: it decrypts payloads for Temporal's Web UI and CLI (PULSAR_MIGRATE_CODEC_SERVER_…)."""
+    from temporal.codec_server import PREFIX, CodecServerSettings, run_codec_server
+
+    run_codec_server(settings_of(CodecServerSettings, PREFIX), ready_file=ready_file)

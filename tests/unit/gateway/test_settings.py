@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from cli.options import settings_of
 from gateway.settings import PREFIX, GatewaySettings
 from process.exit_codes import CommandFailed, ExitCode
+from process.settings import settings_of
 
 NEEDED = {"CLUSTER": "prod", "METADATA_URL": "zk:zk-1:2181", "ADMIN_URLS": '["http://broker-1:8080"]'}
 
