@@ -27,6 +27,7 @@ from gateway.settings import PREFIX, GatewaySettings
 from process.exit_codes import CommandFailed, ExitCode, leave
 from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw
 from process.logs import configure_logs
+from process.memory import protect_memory
 from temporal.client import connect_server
 
 SHUTDOWN_TIMEOUT = timedelta(seconds=20)
@@ -50,6 +51,7 @@ def run_gateway(settings: GatewaySettings, *, ready_file: Path | None = None) ->
     Raises:
         CommandFailed: the log format is unknown; all later failures end the process with their exit code.
     """
+    protect_memory()
     faulthandler.enable()
     configure_logs()
     asyncio.run(serve_and_leave(_serve(settings, ready_file), ready_file, "gateway"))

@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from models.child_environment import OtherVariable
 from models.credentials import Credentials, CredentialsName, NamedCredentials, UnknownCredentials, is_given
 from models.destinations import Destinations
 from models.lifecycle.names import TASK_QUEUE
@@ -39,6 +40,8 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
             and `epoch`, answered with 2xx.
         broker_webhook_token: bearer token for it.
         broker_webhook_token_file: file that holds it instead; read again when it changes.
+        command_environment: names of environment variables that these commands and Spark inherit, as JSON, next to the
+            usual ones (`PATH`, `HOME` and others; see docs/security.md). They never get settings of ours.
         enable_scalable_topic_migration: whether topics may become scalable (PIP-475), which cannot be taken back.
     """
 
@@ -55,15 +58,16 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
     build_id: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.+-]*)?$", max_length=200)
     spark_master: str = "local[*]"
     spark_driver_memory: str = "512m"
-    spark_conf: dict[str, str] = Field(default_factory=dict)
+    spark_conf: dict[str, str] = Field(default_factory=dict, repr=False)
     store_timeout: timedelta = timedelta(seconds=10)
     metrics_address: str = "127.0.0.1:9464"
     admin_timeout: timedelta = timedelta(seconds=5)
     credentials: dict[CredentialsName, NamedCredentials] = Field(default_factory=dict)
-    broker_stop_command: tuple[str, ...] = ()
-    broker_start_command: tuple[str, ...] = ()
+    broker_stop_command: tuple[str, ...] = Field(default=(), repr=False)
+    broker_start_command: tuple[str, ...] = Field(default=(), repr=False)
     broker_command_timeout: timedelta = timedelta(minutes=10)
-    broker_webhook: str = ""
+    broker_webhook: str = Field(default="", repr=False)
+    command_environment: tuple[OtherVariable, ...] = ()
     broker_webhook_token: SecretStr = SecretStr("")
     broker_webhook_token_file: str = ""
     enable_scalable_topic_migration: bool = True

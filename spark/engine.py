@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clients.errors import StoreError, StoreUnreachable
 from spark.jvm import start_gateway
+from spark.protection import is_local
 from spark.run import Run
 from spark.session import Session
 from spark.slots import LOCAL_SLOTS, Limits, SlotScheduler, cluster_limits, local_limits
@@ -43,10 +44,19 @@ class SparkEngine:
         master: `local[*]`, `spark://host:port`, `k8s://…` or `yarn`.
         driver_memory: heap of the driver's JVM.
         conf: further Spark settings.
+        environment: names of environment variables that Spark inherits, next to the usual ones and its own.
     """
 
-    def __init__(self, master: str, *, driver_memory: str = "512m", conf: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        master: str,
+        *,
+        driver_memory: str = "512m",
+        conf: dict[str, str] | None = None,
+        environment: Sequence[str] = (),
+    ) -> None:
         self._master = master
+        self._environment = environment
         self._conf = {"spark.driver.memory": driver_memory, **_DEFAULTS, **(conf or {})}
         self._context: SparkContext | None = None
         self._session = Session()
@@ -189,7 +199,7 @@ class SparkEngine:
             master = f"local[{LOCAL_SLOTS},{self._tries}]"
         conf = SparkConf().setMaster(master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
         # PySpark keeps the gateway for the life of the process, also for later sessions.
-        gateway = getattr(SparkContext, "_gateway", None) or start_gateway(conf, variables)
+        gateway = getattr(SparkContext, "_gateway", None) or start_gateway(conf, variables, self._environment)
         self._context = context = SparkContext(conf=conf, gateway=gateway)
         context.pythonExec = python
         context.setLogLevel("ERROR")
@@ -216,7 +226,7 @@ class SparkEngine:
 
     @property
     def _is_local(self) -> bool:
-        return self._master.startswith("local")
+        return is_local(self._master)
 
     def _limits(self) -> Limits:
         context = self._context
@@ -277,6 +287,8 @@ _DEFAULTS = {
     "spark.python.worker.reuse": "true",
     # Executors start in a working directory that may hold modules with the names of ours.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
+    # Blocks that do not fit into memory go to disk, and tasks are among them.
+    "spark.io.encryption.enabled": "true",
     # A task that writes must not run twice at once.
     "spark.speculation": "false",
     "spark.task.maxFailures": "4",

@@ -25,7 +25,9 @@ from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode, leave
 from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw
 from process.logs import configure_logs
+from process.memory import protect_memory
 from spark.environment import preset_spark_env
+from spark.protection import check_protection
 from temporal.client import connect_server
 from temporal.sandbox import WORKFLOW_RUNNER
 from worker import catalog as migrations
@@ -62,16 +64,21 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> NoRetur
         ready_file: file that exists while the worker is ready; it holds the readiness line.
 
     Raises:
-        CommandFailed: the log format is unknown, or credentials have no list of hosts; later failures end the process
-            with their exit code.
+        CommandFailed: the log format is unknown, credentials have no list of hosts, or Spark is not protected; later
+            failures end the process with their exit code.
     """
     try:
         settings.check_hosts()
     except ValueError as error:
         cure = "set it to the hosts of the cluster, separated by commas; `pulsar-migrate doctor` prints the line"
         raise CommandFailed(ExitCode.USAGE, str(error), cure) from None
+    try:
+        check_protection(settings)
+    except ValueError as error:
+        raise CommandFailed(ExitCode.USAGE, str(error), "or set PULSAR_MIGRATE_SPARK_MASTER=local[*]") from None
     # Before there are other threads. The fault handler prints where native code crashed.
     preset_spark_env()
+    protect_memory()
     faulthandler.enable()
     configure_logs()
     asyncio.run(serve_and_leave(_serve(settings, ready_file), ready_file, "worker"))

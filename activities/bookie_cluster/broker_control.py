@@ -28,6 +28,7 @@ from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.admin.http import HttpSession
 from models.bookie_cluster.input import BookieClusterInput, BrokerControl, Direction
+from models.child_environment import child_environment
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
 from models.settings import Settings
@@ -131,7 +132,8 @@ class BrokerController:
         }
         limit = settings.broker_command_timeout.total_seconds()
         try:
-            run_leashed(command, wanted, limit, self._task.context, require)
+            environment = child_environment(wanted, further=settings.command_environment)
+            run_leashed(command, environment, limit, self._task.context, require)
         except CommandFailed as error:
             raise _failed(f"the command that {order.action}s brokers {error}") from None
 
@@ -230,7 +232,7 @@ def run_leashed(
 
     Args:
         command: program and arguments.
-        environment: variables next to the worker's own.
+        environment: all of its variables.
         limit: longest run in seconds.
         context: reports a cancellation.
         require: raises where the step has lost its claim; asked right before the command begins, and while it runs.
@@ -246,7 +248,7 @@ def run_leashed(
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-I", str(_LEASH), repr(issued), *command],
-            env={**os.environ, **environment},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=subprocess.STDOUT,

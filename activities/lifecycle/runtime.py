@@ -47,7 +47,10 @@ class Runtime:
         self._stores = {name: Access.from_settings(settings, name) for name in names}
         self.admin, self.access = self._admins[""], self._stores[""]
         self.engine = SparkEngine(
-            settings.spark_master, driver_memory=settings.spark_driver_memory, conf=settings.spark_conf
+            settings.spark_master,
+            driver_memory=settings.spark_driver_memory,
+            conf=settings.spark_conf,
+            environment=settings.command_environment,
         )
         self._shared: dict[Callable[[], Closeable], Closeable] = {}
         self._lock = threading.Lock()

@@ -25,11 +25,13 @@ from clients.errors import NoCredentials, StoreError, StoreUnreachable
 from clients.oxia.access import OxiaAccess
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.zookeeper.access import ZooKeeperAccess
+from models.child_environment import child_environment
 from models.credentials import Credentials, is_given
 from models.destinations import Destinations
 from models.lifecycle.units import Unit, format_value
 from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode
+from spark.protection import check_protection, is_local
 
 OLDEST_JAVA = 17
 CONNECT_TIMEOUT = 5.0
@@ -45,6 +47,7 @@ def process_checks(settings: Settings) -> list[Check]:
     checks = [
         Check("java", _java),
         Check("Spark", partial(_spark, settings.spark_master)),
+        Check("protection of Spark", partial(_spark_protection, settings)),
         Check("metrics", partial(_metrics, settings.metrics_address)),
     ]
     return [*checks, *_files(settings), *_commands(settings), *credential_checks(settings), *_webhook(settings)]
@@ -75,7 +78,9 @@ def _java() -> str:
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
     cure = f"install Java {OLDEST_JAVA} or newer, and put it on the PATH or set JAVA_HOME"
     try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=30, check=True, env=child_environment({})
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise CommandFailed(ExitCode.USAGE, f"{program} does not run: {error}", cure) from error
     match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
@@ -106,6 +111,16 @@ def _spark(master: str) -> str:
     address = urlsplit("//" + rest.rpartition("://")[2].split(",")[0])
     reach(address.hostname or "", address.port or _SPARK_PORT[scheme])
     return f"{engine}; {master} takes connections"
+
+
+def _spark_protection(settings: Settings) -> str:
+    try:
+        check_protection(settings)
+    except ValueError as error:
+        raise CommandFailed(ExitCode.USAGE, str(error), "a worker does not start without it") from error
+    if is_local(settings.spark_master):
+        return "all tasks run on this machine"
+    return "executors are authenticated, their links are encrypted, and they read secrets from files"
 
 
 def _metrics(address: str) -> str:

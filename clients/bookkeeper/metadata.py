@@ -12,7 +12,7 @@ Source: LedgerMetadataSerDe of BookKeeper 4.18.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -90,7 +90,7 @@ class LedgerMetadata:
     last_entry: int
     segments: tuple[Segment, ...]
     digest: DigestType
-    password: bytes = b""
+    password: bytes = field(default=b"", repr=False)
     ctime: int | None = None
     custom: tuple[tuple[str, bytes], ...] = ()
     token: int | None = None

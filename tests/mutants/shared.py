@@ -10,6 +10,7 @@ _OXIA_CLIENT = "tests/integration/clients/test_oxia_client.py"
 _LEASHED_COMMAND = "tests/unit/lifecycle/test_leashed_command.py"
 _BACKGROUND_TASKS = "tests/unit/metadata_store/test_background_tasks.py"
 _SETTINGS = "tests/unit/lifecycle/test_settings.py"
+_SECRETS = "tests/unit/lifecycle/test_secrets_stay.py"
 _SPARK_ENGINE = "tests/integration/lifecycle/test_spark_engine.py"
 _COVERAGE = "tests/unit/lifecycle/test_coverage.py"
 _DEFECTS = "tests/unit/lifecycle/test_defects.py"
@@ -76,6 +77,10 @@ MUTANTS = mutants(
             "shared/common-credentials-instead-of-named-ones": swap("is None", "is False"),
             "shared/credentials-to-any-host": swap("self.hosts and not", "not self.hosts and not"),
             "shared/credentials-in-clear-text": swap("not encrypted and", "encrypted and"),
+        },
+        _SECRETS: {
+            "shared/children-inherit-credentials": swap("if name in inherited or name.startswith(beginnings)", ""),
+            "shared/spark-without-authentication": swap("_missing(master, settings.spark_conf)", "{}"),
         },
         f"{_SPARK_ENGINE}::test_a_session_starts_without_a_fork_and_moves_no_environment": {
             "shared/environment-moves-while-others-read-it": drop,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 import time
@@ -57,6 +58,10 @@ class TokenFile(httpx.Auth):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: tuple[tuple[int, ...], str] | None = None
+
+    def __reduce__(self) -> tuple[type[TokenFile], tuple[Path]]:
+        # Executors get the name of the file, and never the token.
+        return TokenFile, (self._path,)
 
     def auth_flow(self, request: httpx.Request) -> AuthFlow:
         """Add the token; after a 401, use the file's token if it has changed."""
@@ -158,6 +163,10 @@ class ClientCredentials(httpx.Auth):
         self._token = ""
         self._renew_at = 0.0
 
+    def __reduce__(self) -> tuple[Callable[[OAuth2], ClientCredentials], tuple[OAuth2]]:
+        # Executors get the name of the key's file, and never a secret or a token.
+        return _shared_credentials, (self._options,)
+
     def auth_flow(self, request: httpx.Request) -> AuthFlow:
         """Add the token; after a 401, get another one and repeat the request."""
         token = self._get(request, refused="")
@@ -233,6 +242,12 @@ class ClientCredentials(httpx.Auth):
         except (OSError, ValueError) as error:
             said = error.strerror if isinstance(error, OSError) else "it is not JSON"
             raise AdminDenied(f"the key file {path} cannot be read ({said})", **where(request)) from None
+
+
+@functools.lru_cache(maxsize=32)
+def _shared_credentials(options: OAuth2) -> ClientCredentials:
+    """Return the credentials that all tasks of a process share, so that they get one token together."""
+    return ClientCredentials(options)
 
 
 def _authorize(request: httpx.Request, token: str) -> None:

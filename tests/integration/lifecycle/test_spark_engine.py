@@ -85,6 +85,72 @@ print(harm)
     assert ended.stdout.splitlines() == ["[] [7]", "[]"]
 
 
+def test_secrets_are_in_no_program_and_no_file(tmp_path: Path) -> None:
+    """Programs of Spark have no secret in their environments and command lines, nor have files that they leave."""
+    mark = "planted-7d21e0"
+    program = f"""
+import sys
+from functools import partial
+from pydantic import SecretStr
+from clients.pulsar.admin.auth import Token
+from clients.pulsar.wire.access import WireAccess
+from spark import environment
+from spark.engine import SparkEngine
+def of_both(access, item):
+    return item
+mark = sys.stdin.readline().strip()
+environment.preset_spark_env()
+engine = SparkEngine("local[2]", conf={{"spark.hadoop.planted": mark, "spark.local.dir": {str(tmp_path / "local")!r}}})
+engine.start()
+access = WireAccess(auth=Token(SecretStr(mark)))
+engine.run([1, 2], partial(of_both, access), tag="one")
+print("ran", flush=True)
+sys.stdin.readline()
+engine.stop()
+"""
+    own = {**os.environ, "PULSAR_MIGRATE_ADMIN_TOKEN": mark, "TMPDIR": str(tmp_path), "TEMPORAL_API_KEY": mark}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=own
+    ) as running:
+        assert running.stdin
+        assert running.stdout
+        running.stdin.write(f"{mark}\n")
+        running.stdin.flush()
+        assert running.stdout.readline() == "ran\n"
+        children = descendants(running.pid)
+        seen = {pid: [shown(pid, name) for name in ("environ", "cmdline")] for pid in children}
+        contents = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        running.stdin.write("\n")
+        running.stdin.flush()
+    # The JVM, and the processes that run tasks.
+    assert sum(b"java" in command for _, command in seen.values()) == 1
+    assert sum(b"python" in command for _, command in seen.values()) >= 2
+    assert not [texts for texts in seen.values() if mark.encode() in b"".join(texts)]
+    assert not [path for path, content in contents.items() if mark.encode() in content]
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of all processes that a process started, and of theirs."""
+    children = [int(child) for task in Path("/proc").glob(f"{pid}/task/*") for child in _children_of(task)]
+    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
+
+
+def _children_of(task: Path) -> list[str]:
+    try:
+        return (task / "children").read_text().split()
+    except OSError:
+        # The thread ended since.
+        return []
+
+
+def shown(pid: int, name: str) -> bytes:
+    """Return what the system shows of a process; nothing of one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
 def test_results_come_in_the_order_of_the_items(engine: SparkEngine) -> None:
     """Each item gets its result, in its place, however many there are."""
     assert engine.run(list(range(-20, 0)), abs, tag="order") == list(range(20, 0, -1))

@@ -17,6 +17,7 @@ from activities.bookie_cluster import command_leash
 from activities.bookie_cluster.broker_control import CommandFailed, run_leashed
 from activities.lifecycle.context import ActivityContext, Cancelled
 from clients.errors import Superseded
+from models.child_environment import child_environment
 from tests.support.waiting import wait_for
 
 LONG = "600"
@@ -63,17 +64,17 @@ def runs(pid: int) -> bool:
 
 def test_environment_and_end() -> None:
     """A command gets its variables; a failure names the exit code, and nothing of the output."""
-    run_leashed(["sh", "-c", 'test "$ORDER" = 7'], {"ORDER": "7"}, 20, ActivityContext(), nothing)
+    run_leashed(["sh", "-c", 'test "$ORDER" = 7'], child_environment({"ORDER": "7"}), 20, ActivityContext(), nothing)
     with pytest.raises(CommandFailed, match="ended with 3") as failed:
-        run_leashed(["sh", "-c", f"echo {SECRET}; exit 3"], {}, 20, ActivityContext(), nothing)
+        run_leashed(["sh", "-c", f"echo {SECRET}; exit 3"], child_environment({}), 20, ActivityContext(), nothing)
     assert SECRET not in str(failed.value)
     with pytest.raises(CommandFailed, match="ended with 127"):
-        run_leashed(["/no/such/program", SECRET], {}, 20, ActivityContext(), nothing)
+        run_leashed(["/no/such/program", SECRET], child_environment({}), 20, ActivityContext(), nothing)
 
 
 def test_a_background_process_is_not_waited_for(pids: Path) -> None:
     """A command that starts something in the background and ends well has ended; what it started lives on."""
-    run_leashed(["sh", "-c", f"sleep {LONG} & echo $! > {pids}"], {}, 20, ActivityContext(), nothing)
+    run_leashed(["sh", "-c", f"sleep {LONG} & echo $! > {pids}"], child_environment({}), 20, ActivityContext(), nothing)
     background = int(pids.read_text())
     assert runs(background)
     os.kill(background, signal.SIGKILL)
@@ -83,7 +84,7 @@ def test_cancellation_ends_the_whole_group(pids: Path) -> None:
     """When a step is cancelled, the command and what it began have ended before the step ends, by force if need be."""
     context = ActivityContext()
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run_leashed, script(pids, deaf=True), {}, 600, context, nothing)
+        running = pool.submit(run_leashed, script(pids, deaf=True), child_environment({}), 600, context, nothing)
         processes = begun(pids)
         context.cancel()
         with pytest.raises(Cancelled):
@@ -94,7 +95,7 @@ def test_cancellation_ends_the_whole_group(pids: Path) -> None:
 def fails(pids: Path, limit: float, require: Callable[[], object], error: type[Exception]) -> None:
     """Run the script until it is ended; both processes must be gone then."""
     with pytest.raises(error):
-        run_leashed(script(pids), {}, limit, ActivityContext(), require)
+        run_leashed(script(pids), child_environment({}), limit, ActivityContext(), require)
     assert not [pid for pid in two(pids) if runs(pid)]
 
 
@@ -114,7 +115,7 @@ def test_a_lost_claim_ends_it(pids: Path) -> None:
     pids.unlink()
     pids.touch()
     with pytest.raises(Superseded):
-        run_leashed(["sh", "-c", f"echo late > {pids}"], {}, 20, ActivityContext(), lost)
+        run_leashed(["sh", "-c", f"echo late > {pids}"], child_environment({}), 20, ActivityContext(), lost)
     assert not pids.read_text()
 
 
@@ -124,7 +125,8 @@ def test_the_command_of_a_frozen_or_dead_worker_ends(pids: Path, number: signal.
     program = (
         "import sys; from activities.lifecycle.context import ActivityContext;"
         "from activities.bookie_cluster.broker_control import run_leashed;"
-        "run_leashed(sys.argv[1:], {}, 600, ActivityContext(), lambda: None)"
+        "from models.child_environment import child_environment;"
+        "run_leashed(sys.argv[1:], child_environment({}), 600, ActivityContext(), lambda: None)"
     )
     # A separate group: when the tests' group loses its leader, the kernel lets its frozen members continue.
     with subprocess.Popen([sys.executable, "-c", program, *script(pids)], start_new_session=True) as worker:

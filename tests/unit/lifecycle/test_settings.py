@@ -253,7 +253,7 @@ def test_a_runtime_gives_each_side_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert runtime.admin_of("green") is runtime.admin_of("green")
     assert runtime.stores_of("green").zookeeper.auth == (("digest", b"green:x"),)
     wire = runtime.wire_of("green")
-    assert (wire.token, wire.tls.ca_file, runtime.wire_of("").token) == (SECRET, "green.pem", "common")
+    assert (wire.token(), wire.tls.ca_file, runtime.wire_of("").token()) == (SECRET, "green.pem", "common")
     assert SECRET not in repr(wire)
     for ask in (runtime.admin_of, runtime.stores_of, runtime.wire_of):
         with pytest.raises(NoCredentials, match="'gren'; they have green"):
