@@ -39,5 +39,5 @@ def child_environment(
     """
     inherited, beginnings = INHERITED | {*further}, ("LC_", *prefixes)
     # mutant: shared/children-inherit-credentials
-    kept = {name: value for name, value in os.environ.items() if name in inherited or name.startswith(beginnings)}
-    return {**kept, **variables}
+    shared = {name: value for name, value in os.environ.items() if name in inherited or name.startswith(beginnings)}
+    return {**shared, **variables}

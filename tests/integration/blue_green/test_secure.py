@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 
 from clients.pulsar.admin.client import PulsarAdmin
@@ -18,6 +19,7 @@ from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.secure import BLUE, CLIENTS, GREEN, SecureClusters, secure_clusters
 from tests.support.lifecycle.environment import Environment
+from tests.support.lifecycle.planted import SecretWatch
 from tests.support.stacks import MakeStack
 
 NAMESPACES = ("shop/one", "shop/two")
@@ -89,7 +91,23 @@ def test_wrong_credentials_are_refused_before_anything_moves(
 
 
 def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: Environment) -> None:
-    """Clients with a token for both follow from TLS to TLS, a backlog is copied; all arrives, blue is cleaned up."""
+    """Clients with a token for both follow from TLS to TLS, a backlog is copied; all arrives, blue is cleaned up.
+
+    All the time no secret is in programs of the worker, in temporary files, its log, its metrics or a history.
+    """
+    with SecretWatch(environment.worker.pid, environment.secrets.marks, [environment.temporary]) as watch:
+        _follow(clusters, environment)
+    assert not watch.found
+    # A process of Spark ran tasks, which connected with the tokens.
+    assert [program for program in watch.programs if b"pyspark.daemon" in program]
+    worker = environment.worker
+    metrics = httpx.get(f"http://{worker.metrics_address}/metrics", trust_env=False).content
+    for text in (worker.log.read_bytes(), metrics, *environment.operator.histories()):
+        assert text
+        assert not watch.holds(text)
+
+
+def _follow(clusters: SecureClusters, environment: Environment) -> None:
     *_, backlog = TOPICS
     with clusters.blue.admin() as admin:
         admin.subscriptions.create(TopicName.parse(backlog), "idle")

@@ -17,6 +17,7 @@ import pytest
 
 from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
 from spark.engine import SparkEngine
+from tests.support.lifecycle.planted import SecretWatch
 from tests.support.waiting import wait_for, wait_until_equal
 
 
@@ -117,38 +118,14 @@ engine.stop()
         running.stdin.write(f"{mark}\n")
         running.stdin.flush()
         assert running.stdout.readline() == "ran\n"
-        children = descendants(running.pid)
-        seen = {pid: [shown(pid, name) for name in ("environ", "cmdline")] for pid in children}
-        contents = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        with SecretWatch(running.pid, [mark], [tmp_path]) as watch:
+            pass
         running.stdin.write("\n")
         running.stdin.flush()
+    assert not watch.found
     # The JVM, and the processes that run tasks.
-    assert sum(b"java" in command for _, command in seen.values()) == 1
-    assert sum(b"python" in command for _, command in seen.values()) >= 2
-    assert not [texts for texts in seen.values() if mark.encode() in b"".join(texts)]
-    assert not [path for path, content in contents.items() if mark.encode() in content]
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the ids of all processes that a process started, and of theirs."""
-    children = [int(child) for task in Path("/proc").glob(f"{pid}/task/*") for child in _children_of(task)]
-    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
-
-
-def _children_of(task: Path) -> list[str]:
-    try:
-        return (task / "children").read_text().split()
-    except OSError:
-        # The thread ended since.
-        return []
-
-
-def shown(pid: int, name: str) -> bytes:
-    """Return what the system shows of a process; nothing of one that has ended."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
+    assert len([program for program in watch.programs if b"java" in program]) == 1
+    assert [program for program in watch.programs if b"pyspark.daemon" in program]
 
 
 def test_results_come_in_the_order_of_the_items(engine: SparkEngine) -> None:

@@ -14,6 +14,8 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 
+PLANTED = "planted-0c2f71"
+"""A secret that the worker has in its own environment."""
 _NAMES = ("blue", "green", "clients", "strangers", "misled")
 
 
@@ -28,8 +30,8 @@ class Secrets:
     folder: Path
 
     def settings(self) -> dict[str, Any]:
-        """Return the worker's settings: a token, a certificate authority and the hosts for each name."""
-        return {
+        """Return the worker's settings: a token, a certificate authority and the hosts for each name, and a secret."""
+        named = {
             f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__{field}": str(value)
             for name in _NAMES
             for field, value in (
@@ -38,6 +40,12 @@ class Secrets:
                 ("HOSTS", "127.0.0.1,localhost"),
             )
         }
+        return {**named, "PULSAR_MIGRATE_BROKER_WEBHOOK_TOKEN": PLANTED}
+
+    @property
+    def marks(self) -> list[str]:
+        """The secrets that the worker knows, as text."""
+        return [PLANTED, *(token.read_text() for token in self.folder.glob("*.token"))]
 
     def write(self, name: str, token: str, authority: Path) -> None:
         """Give credentials of a name."""
@@ -62,22 +70,26 @@ class Environment:
         worker: serves its task queue.
         operator: starts and steers migrations.
         secrets: credentials with names, in the worker's settings.
+        temporary: folder for temporary files of the worker and of Spark.
     """
 
     stack: Stack
     worker: WorkerProcess
     operator: Operator
     secrets: Secrets
+    temporary: Path
 
 
 @pytest.fixture(scope="session")
 def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Environment]:
     """Environment of the migrations; it serves any number of clusters, so that Spark starts only once."""
     folder = tmp_path_factory.mktemp("environment")
-    secrets = Secrets(folder / "secrets")
+    secrets, temporary = Secrets(folder / "secrets"), folder / "temporary"
+    temporary.mkdir()
+    settings: dict[str, Any] = {**secrets.settings(), "TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary)}
     with (
         Stack(StackSpec(temporal=True), folder / "stack", toolchain) as stack,
-        WorkerProcess(stack.temporal_address, folder, **secrets.settings()) as worker,
+        WorkerProcess(stack.temporal_address, folder, **settings) as worker,
         Operator(stack.temporal_address) as operator,
     ):
-        yield Environment(stack, worker, operator, secrets)
+        yield Environment(stack, worker, operator, secrets, temporary)

@@ -77,6 +77,17 @@ class Operator:
         )
         return Run(self, handle)
 
+    def histories(self) -> list[bytes]:
+        """Return the histories of all workflows, as Temporal keeps them."""
+        return self.wait(self._histories(), 60)
+
+    async def _histories(self) -> list[bytes]:
+        histories = [
+            await self.client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
+            async for run in self.client.list_workflows()
+        ]
+        return [b"".join(event.SerializeToString() for event in history.events) for history in histories]
+
     def run(self, input: MigrationInput, limit: float = LIMIT) -> Report:
         """Start a migration and wait for its report.
 

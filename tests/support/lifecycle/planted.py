@@ -1,0 +1,76 @@
+"""Search for planted secrets where they must not be: in programs of a process, in files, in logs and histories."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_EVERY = 0.1
+
+
+class SecretWatch:
+    """Looks again and again while a block runs; a context manager.
+
+    Args:
+        pid: process whose programs are watched.
+        marks: the secrets.
+        folders: where files may be left.
+
+    Attributes:
+        programs: command lines that were seen.
+        found: where a secret was.
+    """
+
+    def __init__(self, pid: int, marks: Iterable[str], folders: Iterable[Path]) -> None:
+        self._pid, self._marks, self._folders = pid, [mark.encode() for mark in marks], list(folders)
+        self.programs: set[bytes] = set()
+        self.found: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._look()
+
+    def holds(self, content: bytes) -> bool:
+        """Return whether a text has a secret."""
+        return any(mark in content for mark in self._marks)
+
+    def _run(self) -> None:
+        while not self._over.wait(_EVERY):
+            self._look()
+
+    def _look(self) -> None:
+        for pid in descendants(self._pid):
+            command = contents(Path(f"/proc/{pid}/cmdline"))
+            self.programs.add(command)
+            if self.holds(command + contents(Path(f"/proc/{pid}/environ"))):
+                self.found.add(f"program {command[:200]!r}")
+        for path in (path for folder in self._folders for path in folder.rglob("*")):
+            if self.holds(contents(path)):
+                self.found.add(str(path))
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of all processes that a process started, and of theirs."""
+    tasks = Path("/proc").glob(f"{pid}/task/*/children")
+    children = [int(child) for task in tasks for child in contents(task).split()]
+    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
+
+
+def contents(path: Path) -> bytes:
+    """Return the content of a file; nothing if it is gone, or if it is a folder."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
