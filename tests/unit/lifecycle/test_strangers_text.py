@@ -227,7 +227,7 @@ def test_log_lines(capfd: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_errors_and_notes_are_one_short_line(text: str) -> None:
-    """What a client, a server or a signal says is one line of limited length in an error and in a note."""
+    """Words of a client, a server or a signal are one line of limited length in an error and in a note."""
     assert not INVISIBLE.search(text)
     assert "\n" not in text
     assert len(text) <= 4_000
