@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
+from clients.errors import StoreProtocolError
 from models.store_url import StoreUrl
 
 #: Pulsar's own coordination subtree: belongs to one store, and is never copied or compared (PIP-454).
@@ -20,6 +21,32 @@ ABSENT = -1
 
 Guard = Callable[[], object]
 """Check that raises StoreConflict if its caller must not write any more by the store's current state."""
+
+
+def text_of(data: bytes, path: bytes) -> str:
+    """Return a name or a value as text.
+
+    Args:
+        data: what was read.
+        path: of the record.
+
+    Raises:
+        StoreProtocolError: it is not UTF-8.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        name = path.decode(errors="backslashreplace")
+        raise StoreProtocolError(f"{name} is not UTF-8; check which client wrote it", path=path) from None
+
+
+def name_of(path: bytes) -> str:
+    """Return the last part of a path as text.
+
+    Raises:
+        StoreProtocolError: it is not UTF-8.
+    """
+    return text_of(path.rpartition(b"/")[2], path)
 
 
 class Record(NamedTuple):

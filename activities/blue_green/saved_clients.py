@@ -7,17 +7,19 @@ atomically. Each write uses the version that was read before the fence, so that 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.topics import check_topic
 from clients.cas.store import CasReader, CasStore
-from clients.errors import StoreContention, VersionConflict
+from clients.errors import StoreContention, StoreProtocolError, VersionConflict
 from clients.pulsar.admin.topics import TopicStats
+from clients.pulsar.compression import inflated
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import TopicClients, clients_record
 
@@ -27,6 +29,7 @@ _CHUNK = 400_000
 _WHOLE = b"whole:"
 _PARTS = b"parts:"
 _SLOTS = ("a", "b")
+_NAMED_PARTS = re.compile(_PARTS + rb"([ab])(\d{1,4})")
 
 
 def save_clients(store: CasStore, guard: NamespaceGuard, clients: Mapping[TopicName, TopicClients]) -> None:
@@ -54,19 +57,35 @@ def save_clients(store: CasStore, guard: NamespaceGuard, clients: Mapping[TopicN
 
 
 def saved_clients(store: CasReader, namespace: str) -> dict[str, TopicClients]:
-    """Return the clients that a namespace's topics had before the flip, by the topic's full name."""
-    head = store.get(clients_record(namespace, "0"))
+    """Return the clients that a namespace's topics had before the flip, by the topic's full name.
+
+    Raises:
+        StoreProtocolError: another client changed the list.
+    """
+    path = clients_record(namespace, "0")
+    head = store.get(path)
     if head is None:
         return {}
     if head.value.startswith(_PARTS):
-        slot, count = head.value[len(_PARTS) :].decode()[0], int(head.value[len(_PARTS) + 1 :])
-        nodes = [store.get(clients_record(namespace, f"{slot}{number}")) for number in range(count)]
+        named = _NAMED_PARTS.fullmatch(head.value)
+        if named is None:
+            raise _damaged(path)
+        slot = named[1].decode()
+        nodes = [store.get(clients_record(namespace, f"{slot}{number}")) for number in range(int(named[2]))]
         packed = b"".join(node.value for node in nodes if node)
     elif head.value.startswith(_WHOLE):
         packed = head.value[len(_WHOLE) :]
     else:
         packed = b"".join(_chunks_of_old_format(store, namespace))
-    return _CLIENTS.validate_json(zlib.decompress(packed)) if packed else {}
+    try:
+        return _CLIENTS.validate_json(inflated(packed)) if packed else {}
+    except ValidationError:
+        raise _damaged(path) from None
+
+
+def _damaged(path: str) -> StoreProtocolError:
+    text = f"{path} is not a list of clients of this version; check which client wrote it"
+    return StoreProtocolError(text, path=path.encode())
 
 
 def forget_clients(store: CasStore, namespace: str, fence: Callable[[], object]) -> None:

@@ -13,7 +13,7 @@ from activities.metadata_store.occupied import ledgers_only_in
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.registrations import brokers, participants, registered, still_in_use
 from clients.errors import StoreError
-from clients.store import StoreReader
+from clients.store import StoreReader, name_of
 from clients.stores import Access, open_reader, trees_overlap
 from clients.zookeeper.coordination import four_letter
 from clients.zookeeper.sessions import own_sessions
@@ -58,7 +58,7 @@ def absent_bookies(target: StoreReader) -> list[str]:
         target: reads the target.
     """
     there = {service.name for service in registered(target)}
-    cookies = (path.rpartition(b"/")[2].decode() for path in target.children(_COOKIES))
+    cookies = (name_of(path) for path in target.children(_COOKIES))
     return [name for bookie in sorted(cookies) if (name := f"bookie {bookie}") not in there]
 
 

@@ -17,7 +17,7 @@ from activities.pulsar.releases import SeenBroker
 from activities.pulsar.topic_inventory import TopicInventory
 from clients.json_text import read_json
 from clients.pulsar.admin.topics import TopicStats
-from clients.store import Record, StoreReader, Unreadable
+from clients.store import Record, StoreReader, Unreadable, text_of
 from models.broker_settings import configuration_store_apart, is_same_store, metadata_store_of
 from models.coverage.results import SHOWN, FeatureState, FeatureUse
 from models.coverage.table import PAGE, UNKNOWN_FEATURE, Feature, ItemKind, Outcome, coverage
@@ -288,7 +288,11 @@ class FeatureCensus:
         # mutant: coverage/only-one-level-of-paths
         paths += [path for parent in _DEEP for path in reader.children(parent)]
         items = self._names(ItemKind.PATH)
-        values = {record.path: record.value.decode() for record in reader.read(_BY_VALUE) if isinstance(record, Record)}
+        values = {
+            record.path: text_of(record.value, record.path)
+            for record in reader.read(_BY_VALUE)
+            if isinstance(record, Record)
+        }
         for path in paths:
             name = path.decode(errors="backslashreplace")
             value = values.get(path, name)

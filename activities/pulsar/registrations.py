@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from activities.lifecycle.context import Deadline
-from clients.store import Partition, Record, StoreReader
+from clients.store import Partition, Record, StoreReader, name_of
 from clients.stores import Access, open_reader
 from models.lifecycle.failures import Blocker, summarize
 from models.migration_flag import PARTICIPANTS
@@ -136,7 +136,7 @@ def _services(reader: StoreReader, kind: bytes, path: bytes) -> list[Service]:
     nodes = reader.read(reader.children(path))
     return [
         # Only ephemerals are services: `readonly` is a persistent child among the bookies.
-        Service((kind + b" " + node.path.rpartition(b"/")[2]).decode(), node.owner, node.value)
+        Service(f"{kind.decode()} {name_of(node.path)}", node.owner, node.value)
         for node in nodes
         if isinstance(node, Record) and node.owner
     ]

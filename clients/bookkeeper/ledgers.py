@@ -14,7 +14,7 @@ from clients.bookkeeper.ledger_table import LedgerFacts, ledger_facts
 from clients.bookkeeper.metadata import LedgerMetadata, decode_metadata, encode_metadata
 from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreDenied, StoreError, StoreProtocolError, StoreUnsupported
-from clients.store import Partition, Record, Unreadable
+from clients.store import Partition, Record, Unreadable, name_of, text_of
 from clients.stores import Access
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection
@@ -139,7 +139,7 @@ class LedgerDirectory(Closeable):
 
     def _scan(self) -> Iterator[list[Record | Unreadable]]:
         self._knows_layout()
-        subtrees = layout.ledger_subtrees(path.decode() for path in self._reader.children(b"/"))
+        subtrees = layout.ledger_subtrees(text_of(path, path) for path in self._reader.children(b"/"))
         partition = Partition(singles=(), subtrees=_encoded(subtrees), shard=-1, start=b"", end=b"")
         yield from self._reader.scan(partition)
 
@@ -150,7 +150,7 @@ class LedgerDirectory(Closeable):
             StoreError: the store cannot be read.
         """
         self._knows_layout()
-        subtrees = layout.ledger_subtrees(path.decode() for path in self._reader.children(b"/"))
+        subtrees = layout.ledger_subtrees(text_of(path, path) for path in self._reader.children(b"/"))
         # Long ids have longer names; of the same length, names are in the order of ids.
         ordered = sorted(subtrees, key=lambda path: (len(path), path), reverse=True)
         return next((highest for path in ordered if (highest := self._highest_beneath(path)) >= 0), -1)
@@ -194,13 +194,13 @@ class LedgerDirectory(Closeable):
             for record in self._reader.read(paths):
                 if record:
                     node = _readable(record)
-                    bookie_id = node.path.rpartition(b"/")[2].decode()
+                    bookie_id = name_of(node.path)
                     bookies[bookie_id] = read_bookie(bookie_id, node.value, writable=writable)
         return bookies
 
     def cookies(self) -> set[str]:
         """Return ids of the bookies that ever joined, and were not removed."""
-        return {path.rpartition(b"/")[2].decode() for path in self._reader.children(layout.COOKIES.encode())}
+        return {name_of(path) for path in self._reader.children(layout.COOKIES.encode())}
 
     def underreplicated(self) -> Iterator[int]:
         """Yield the ledgers that BookKeeper's auditor has found to lack replicas, in no order.
@@ -232,7 +232,7 @@ class LedgerDirectory(Closeable):
 
     def _text(self, path: str) -> str | None:
         (record,) = self._reader.read([path.encode()])
-        return _readable(record).value.decode() if record else None
+        return text_of(_readable(record).value, path.encode()) if record else None
 
     def _knows_layout(self) -> bool:
         """Return whether every id has the long form."""

@@ -14,7 +14,7 @@ from clients.errors import StoreUnsupported, VersionConflict
 from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.client import OxiaClient
 from clients.oxia.reader import OxiaReader
-from clients.store import ABSENT
+from clients.store import ABSENT, name_of
 from models.store_url import StoreUrl
 
 #: Pulsar's driver always keeps ledgers here.
@@ -61,7 +61,7 @@ def _read_state(client: OxiaClient, timeout: float) -> IdGenerator:
     if client.get(_path(LONG_ID_GENERATOR)) is None:
         return generator_state(short_next, None, lambda _: 0)
     with OxiaReader(client.url, access=client.access, timeout=timeout) as reader:
-        names = [child.decode().rpartition("/")[2] for child in reader.children(_path(LONG_ID_GENERATOR))]
+        names = [name_of(child) for child in reader.children(_path(LONG_ID_GENERATOR))]
     return generator_state(short_next, names, lambda name: _next(client, f"{LONG_ID_GENERATOR}/{name}"))
 
 

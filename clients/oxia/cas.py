@@ -10,7 +10,7 @@ from clients.errors import StoreUnsupported
 from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.client import OxiaClient
 from clients.oxia.reader import OxiaReader
-from clients.store import ABSENT
+from clients.store import ABSENT, name_of
 from models.store_url import StoreUrl
 
 
@@ -44,7 +44,7 @@ class OxiaCas(Closeable):
     def children(self, path: str) -> list[str]:
         """Return the sorted names of the direct children; see `CasReader.children`."""
         with OxiaReader(self.url, access=self._client.access, timeout=self._timeout) as reader:
-            return sorted(child.decode().rpartition("/")[2] for child in reader.children(path.encode()))
+            return sorted(name_of(child) for child in reader.children(path.encode()))
 
     def create(self, path: str, value: bytes) -> None:
         """Create a record; see `CasStore.create`."""

@@ -55,6 +55,22 @@ def decompressed(compression: Compression, body: bytes, size: int) -> bytes:
     return data
 
 
+def inflated(body: bytes) -> bytes:
+    """Return the content of a ZLIB stream that does not say its size.
+
+    Raises:
+        StoreProtocolError: it is damaged, or larger than `LARGEST`.
+    """
+    stream = zlib.decompressobj()
+    try:
+        data = stream.decompress(body, LARGEST + 1)
+    except zlib.error as cause:
+        raise StoreProtocolError(f"a value compressed with ZLIB is damaged: {cause}") from cause
+    if len(data) > LARGEST or not stream.eof:
+        raise StoreProtocolError(f"a value compressed with ZLIB is cut off, or holds more than {LARGEST:,} bytes")
+    return data
+
+
 def compressed(compression: Compression, body: bytes) -> bytes:
     """Return a value, packed; other bytes than Pulsar's own code makes, which all clients can read."""
     match compression:

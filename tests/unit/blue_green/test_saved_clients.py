@@ -11,7 +11,8 @@ import pytest
 
 from activities.blue_green.context import NamespaceGuard
 from activities.blue_green.saved_clients import forget_clients, save_clients, saved_clients
-from clients.errors import StoreContention
+from clients.errors import StoreContention, StoreProtocolError
+from clients.pulsar.compression import LARGEST
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import TopicClients, clients_record
 from tests.support.clients.memory_store import MemoryStore
@@ -115,3 +116,25 @@ def test_a_list_of_an_earlier_version() -> None:
     assert saved_clients(store, _NAMESPACE) == _named(clients)
     save_clients(store, GUARD, _clients(0))
     assert saved_clients(store, _NAMESPACE) == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"whole:" + zlib.compress(bytes(LARGEST + 1), 1),
+        b"whole:" + zlib.compress(b"{}")[:-1],
+        b"whole:" + zlib.compress(b"[1]"),
+        b"whole:not packed",
+        b"parts:a2000000000",
+        b"parts:",
+        b"parts:\xff1",
+        b"other",
+    ],
+    ids=["bomb", "cut off", "another form", "not packed", "many parts", "no parts", "not UTF-8", "other"],
+)
+def test_a_list_that_another_client_changed(value: bytes) -> None:
+    """A list that this project did not write is a typed error, and takes no more memory than the largest value."""
+    store = MemoryStore()
+    store.create(clients_record(_NAMESPACE, "0"), value)
+    with pytest.raises(StoreProtocolError):
+        saved_clients(store, _NAMESPACE)
