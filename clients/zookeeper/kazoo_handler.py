@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-import ssl
+from collections.abc import Callable
 from typing import Any, cast
 
 from kazoo.handlers.threading import SequentialThreadingHandler
@@ -19,7 +19,7 @@ class _Link:
     """A socket that receives nothing for a packet that is too large."""
 
     def __init__(self, link: socket.socket) -> None:
-        self.link = link
+        self._link = link
 
     def recv(self, size: int) -> bytes:
         """Receive at most so many bytes: kazoo asks for all that a packet still lacks.
@@ -29,10 +29,10 @@ class _Link:
         """
         if size > LARGEST_PACKET:
             raise ConnectionError(f"the server announced a packet of {size:,} bytes")
-        return self.link.recv(size)
+        return self._link.recv(size)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.link, name)
+        return getattr(self._link, name)
 
 
 class Handler(SequentialThreadingHandler):
@@ -72,5 +72,6 @@ class Handler(SequentialThreadingHandler):
 
 
 def _has_bytes(link: Any) -> bool:
-    """Return whether a connection with TLS has decrypted bytes; kazoo also waits for a pipe of its own."""
-    return isinstance(link, _Link) and isinstance(link.link, ssl.SSLSocket) and link.link.pending() > 0
+    """Return whether a connection has decrypted bytes of TLS; kazoo also waits for sockets without TLS."""
+    pending: Callable[[], int] | None = getattr(link, "pending", None)
+    return pending is not None and pending() > 0
