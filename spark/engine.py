@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import subprocess
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clients.errors import StoreError, StoreUnreachable
 from spark.jvm import start_gateway
-from spark.protection import is_local
+from spark.protection import PROTECTION, is_local
 from spark.run import Run
 from spark.session import Session
 from spark.slots import LOCAL_SLOTS, Limits, SlotScheduler, cluster_limits, local_limits
@@ -32,7 +33,7 @@ ResultT = TypeVar("ResultT")
 # A dying JVM breaks its connections shortly before its process ends.
 _DEATH_SECONDS = 0.5
 _LOCAL = re.compile(r"local\[(?P<cores>\*|\d+)(,\s*(?P<tries>\d+))?\]")
-_SHIPPED = ("models", "clients", "spark")
+_SHIPPED = ("models", "clients", "spark", "pulsar_wire")
 
 
 class SparkEngine:
@@ -57,12 +58,14 @@ class SparkEngine:
     ) -> None:
         self._master = master
         self._environment = environment
-        self._conf = {"spark.driver.memory": driver_memory, **_DEFAULTS, **(conf or {})}
+        self._conf = {"spark.driver.memory": driver_memory, **PROTECTION, **_DEFAULTS, **(conf or {})}
         self._context: SparkContext | None = None
         self._session = Session()
         self._slots = SlotScheduler(self._limits)
         self._jobs = ThreadPoolExecutor(LOCAL_SLOTS, thread_name_prefix="spark")
         self._runs: list[Run] = []
+        # Executors fetch the code from here as long as the session lives.
+        self._code: tempfile.TemporaryDirectory[str] | None = None
         self._restarting = threading.Lock()
 
     def start(self) -> None:
@@ -144,6 +147,8 @@ class SparkEngine:
         if self._context is not None:
             self._context.stop()
             self._context = None
+        if self._code is not None:
+            self._code.cleanup()
 
     def new_tag(self, name: str) -> str:
         """Return a tag that no other run has."""
@@ -271,13 +276,13 @@ class SparkEngine:
                 raise
 
     def _ship_code(self, context: SparkContext) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="pulsar-migrate-"))
-        archive = folder / "pulsar_migrate_code.zip"
-        root = Path(__file__).resolve().parent.parent
+        self._code = tempfile.TemporaryDirectory(prefix="pulsar-migrate-")
+        archive = Path(self._code.name) / "pulsar_migrate_code.zip"
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             for package in _SHIPPED:
-                for path in sorted((root / package).rglob("*.py")):
-                    packed.write(path, path.relative_to(root))
+                folder = Path(str(importlib.import_module(package).__file__)).resolve().parent
+                for path in sorted(folder.rglob("*.py")):
+                    packed.write(path, path.relative_to(folder.parent))
         context.addPyFile(str(archive))
 
 
@@ -287,8 +292,6 @@ _DEFAULTS = {
     "spark.python.worker.reuse": "true",
     # Executors start in a working directory that may hold modules with the names of ours.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
-    # Blocks that do not fit into memory go to disk, and tasks are among them.
-    "spark.io.encryption.enabled": "true",
     # A task that writes must not run twice at once.
     "spark.speculation": "false",
     "spark.task.maxFailures": "4",

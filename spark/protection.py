@@ -7,7 +7,20 @@ import json
 from models.credentials import SECRETS, is_given
 from models.settings import Settings
 
-_ENCRYPTED_RPC = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+_CRYPTO_OF_RPC, _TLS_OF_RPC, _SECRET = (
+    "spark.network.crypto.enabled",
+    "spark.ssl.rpc.enabled",
+    "spark.authenticate.secret",
+)
+PROTECTION = {
+    # A driver listens for executors in local mode, too.
+    "spark.authenticate": "true",
+    _CRYPTO_OF_RPC: "true",
+    # Blocks that do not fit into memory go to disk, and tasks are among them.
+    "spark.io.encryption.enabled": "true",
+}
+"""Settings of Spark that hold unless the worker's settings have others."""
+
 _FILE = "_file"
 
 
@@ -46,18 +59,12 @@ def check_protection(settings: Settings) -> None:
 
 def _missing(master: str, conf: dict[str, str]) -> dict[str, str]:
     """Return the settings to add."""
-    wanted = {"spark.authenticate": "true"}
-    if not any(_is_true(conf, name) for name in _ENCRYPTED_RPC):
-        wanted[_ENCRYPTED_RPC[0]] = "true"
-    # On by default, so that it is only missing where it was turned off.
-    if conf.get("spark.io.encryption.enabled", "true").lower() != "true":
-        wanted["spark.io.encryption.enabled"] = "true"
-    missing = {name: value for name, value in wanted.items() if not _is_true(conf, name)}
-    # Kubernetes and YARN make one up for each application.
-    if master.startswith("spark://") and not conf.get("spark.authenticate.secret"):
-        missing["spark.authenticate.secret"] = "…"
+    effective = {**PROTECTION, **conf}
+    turned_off = {name for name, value in effective.items() if name in PROTECTION and value.lower() != "true"}
+    if effective.get(_TLS_OF_RPC, "").lower() == "true":
+        turned_off.discard(_CRYPTO_OF_RPC)
+    missing = {name: PROTECTION[name] for name in sorted(turned_off)}
+    # Kubernetes, YARN and local mode make one up for each application.
+    if master.startswith("spark://") and not conf.get(_SECRET):
+        missing[_SECRET] = "…"
     return missing
-
-
-def _is_true(conf: dict[str, str], name: str) -> bool:
-    return conf.get(name, "").lower() == "true"

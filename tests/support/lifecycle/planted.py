@@ -15,7 +15,7 @@ class SecretWatch:
     """Looks again and again while a block runs; a context manager.
 
     Args:
-        pid: process whose programs are watched.
+        pids: processes whose programs are watched.
         marks: the secrets.
         folders: where files may be left.
 
@@ -24,8 +24,8 @@ class SecretWatch:
         found: where a secret was.
     """
 
-    def __init__(self, pid: int, marks: Iterable[str], folders: Iterable[Path]) -> None:
-        self._pid, self._marks, self._folders = pid, [mark.encode() for mark in marks], list(folders)
+    def __init__(self, pids: Iterable[int], marks: Iterable[str], folders: Iterable[Path]) -> None:
+        self._pids, self._marks, self._folders = list(pids), [mark.encode() for mark in marks], list(folders)
         self.programs: set[bytes] = set()
         self.found: set[str] = set()
         self._over = threading.Event()
@@ -40,7 +40,7 @@ class SecretWatch:
     ) -> None:
         self._over.set()
         self._thread.join()
-        self._look()
+        self._search()
 
     def holds(self, content: bytes) -> bool:
         """Return whether a text has a secret."""
@@ -48,10 +48,10 @@ class SecretWatch:
 
     def _run(self) -> None:
         while not self._over.wait(_EVERY):
-            self._look()
+            self._search()
 
-    def _look(self) -> None:
-        for pid in descendants(self._pid):
+    def _search(self) -> None:
+        for pid in (child for parent in self._pids for child in descendants(parent)):
             command = contents(Path(f"/proc/{pid}/cmdline"))
             self.programs.add(command)
             if self.holds(command + contents(Path(f"/proc/{pid}/environ"))):

@@ -24,11 +24,7 @@ from spark.protection import check_protection
 from worker.process import run_worker
 
 MARK = "planted-5f3a9c"
-PROTECTED = {
-    "spark.authenticate": "true",
-    "spark.authenticate.secret": MARK,
-    "spark.network.crypto.enabled": "true",
-}
+SECRET = {"spark.authenticate.secret": MARK}
 
 
 def test_programs_get_no_settings_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -93,30 +89,26 @@ def test_memory_is_protected() -> None:
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:7077", "k8s://https://127.0.0.1", "yarn"])
 @pytest.mark.parametrize(
-    ("lacks", "said"),
-    [
-        ("spark.authenticate", '"spark.authenticate": "true"'),
-        ("spark.network.crypto.enabled", '"spark.network.crypto.enabled": "true"'),
-    ],
+    "turned_off", ["spark.authenticate", "spark.network.crypto.enabled", "spark.io.encryption.enabled"]
 )
-def test_spark_elsewhere_needs_protection(master: str, lacks: str, said: str) -> None:
+def test_spark_elsewhere_needs_protection(master: str, turned_off: str) -> None:
     """A worker refuses executors that anyone could be, or links that anyone could read, with the line to add."""
-    conf = {name: value for name, value in PROTECTED.items() if name != lacks}
-    with pytest.raises(CommandFailed, match=rf"add to PULSAR_MIGRATE_SPARK_CONF: .*{said}") as refused:
-        run_worker(Settings(spark_master=master, spark_conf=conf))
+    said = rf'add to PULSAR_MIGRATE_SPARK_CONF: {{"{turned_off}": "true"}}'
+    with pytest.raises(CommandFailed, match=said) as refused:
+        run_worker(Settings(spark_master=master, spark_conf={**SECRET, turned_off: "false"}))
     assert MARK not in str(refused.value)
 
 
 def test_complete_protection_of_spark() -> None:
-    """Encryption by TLS will do, a master of Spark's own needs the secret, and blocks on disk stay encrypted."""
-    check_protection(Settings(spark_master="spark://127.0.0.1:7077", spark_conf=PROTECTED))
-    tls = {"spark.authenticate": "true", "spark.ssl.rpc.enabled": "true"}
-    check_protection(Settings(spark_master="k8s://https://127.0.0.1", spark_conf=tls))
-    with pytest.raises(ValueError, match=r"spark\.authenticate\.secret"):
-        check_protection(Settings(spark_master="spark://127.0.0.1:7077", spark_conf=tls))
-    with pytest.raises(ValueError, match=r"spark\.io\.encryption\.enabled"):
-        check_protection(Settings(spark_master="yarn", spark_conf={**tls, "spark.io.encryption.enabled": "false"}))
-    check_protection(Settings(spark_master="local[*]", spark_conf={}))
+    """Executors are authenticated by default, TLS is an encryption too, and a master of Spark's own needs a secret."""
+    elsewhere = "k8s://https://127.0.0.1"
+    check_protection(Settings(spark_master=elsewhere))
+    tls = {"spark.network.crypto.enabled": "false", "spark.ssl.rpc.enabled": "true"}
+    check_protection(Settings(spark_master=elsewhere, spark_conf=tls))
+    check_protection(Settings(spark_master="spark://127.0.0.1:7077", spark_conf=SECRET))
+    with pytest.raises(ValueError, match=r'SPARK_CONF: {"spark\.authenticate\.secret": "'):
+        check_protection(Settings(spark_master="spark://127.0.0.1:7077"))
+    check_protection(Settings(spark_master="local[*]", spark_conf={"spark.authenticate": "false"}))
 
 
 @pytest.mark.parametrize("field", ["admin_token", "oxia_token", "zookeeper_auth", "zookeeper_sasl_password"])
@@ -125,7 +117,7 @@ def test_executors_elsewhere_read_files(field: str) -> None:
     value = (SecretStr(f"digest:{MARK}"),) if field == "zookeeper_auth" else SecretStr(MARK)
     more = {"zookeeper_sasl_username": "user"} if field == "zookeeper_sasl_password" else {}
     credentials = {"hosts": "127.0.0.1", field: value, **more}
-    elsewhere = {"spark_master": "yarn", "spark_conf": PROTECTED}
+    elsewhere = {"spark_master": "yarn", "spark_conf": SECRET}
     said = f"{field.upper()} is set, .* set {{}}{field.upper()}_FILE"
     with pytest.raises(ValueError, match=said.format("PULSAR_MIGRATE_")) as refused:
         check_protection(Settings.model_validate({**elsewhere, **credentials}))
