@@ -241,6 +241,31 @@ def test_named_credentials(tmp_path: Path) -> None:
     assert "key values mismatch" in finding(settings, f"{prefix}TLS_CERTIFICATE").detail
 
 
+def test_a_token_for_oxia(tmp_path: Path) -> None:
+    """A token without TLS is a warning with the setting to add; a file that cannot be read is an error."""
+    subject, secret = "credentials for Oxia", {"oxia_token": "secret"}
+    plain = finding(secret, subject)
+    assert (plain.level, plain.detail) == (Level.WARNING, "a token, without TLS")
+    assert "set oxia_tls_ca" in plain.cure
+    secured = finding({**secret, "oxia_tls_ca": AUTHORITIES}, subject)
+    assert (secured.level, secured.detail) == (Level.OK, "a token, with TLS")
+    named = finding({"credentials": {"green": {"oxia_token_file": str(tmp_path / "gone")}}}, f"{subject} (green)")
+    assert (named.exit_code, "gone cannot be read" in named.detail) == (ExitCode.USAGE, True), named
+
+
+def test_protection_of_spark() -> None:
+    """Executors on other machines that are not authenticated, or would get secrets, are an error."""
+    subject, elsewhere = "protection of Spark", {"spark_master": "yarn"}
+    assert finding({}, subject).detail == "all tasks run on this machine"
+    assert finding(elsewhere, subject).level is Level.OK
+    for settings, text in (
+        ({"spark_conf": {"spark.authenticate": "false"}}, '"spark.authenticate": "true"'),
+        ({"oxia_token": "planted"}, "set PULSAR_MIGRATE_OXIA_TOKEN_FILE"),
+    ):
+        wrong = finding({**elsewhere, **settings}, subject)
+        assert (wrong.level, text in wrong.detail, "planted" in wrong.detail) == (Level.FAILED, True, False), wrong
+
+
 def test_hosts_of_credentials() -> None:
     """A set with a secret needs a list of hosts, and plain links are a warning."""
     subject, secret = "hosts of credentials", {"admin_token": "secret"}
