@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import uvicorn
+from starlette.types import ASGIApp
 from temporalio.client import Client
 
 from clients.tls import stamp_of
@@ -22,6 +23,7 @@ from gateway.access.followed_file import FileError
 from gateway.access.grants import JwtRoles, Tokens
 from gateway.access.jwts import JwtVerifier
 from gateway.api.app import build_app
+from gateway.connections import IDLE_SECONDS, Connections, allow_files, protocol
 from gateway.controllers import Controllers
 from gateway.settings import PREFIX, GatewaySettings
 from process.exit_codes import CommandFailed, ExitCode, leave
@@ -36,7 +38,9 @@ SHUTDOWN_TIMEOUT = timedelta(seconds=20)
 CHECK_INTERVAL_SECONDS = 10.0
 """Seconds between two checks of the files."""
 
-_BACKLOG = 2048
+# So many connections are accepted before any of them is looked at.
+_BACKLOG = 512
+_ANSWER_SECONDS = 60.0
 _KEYS = ("jwt_public_key_file", "jwt_secret_key_file")
 _log = logging.getLogger(__name__)
 
@@ -64,11 +68,11 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
     # Without metrics of the SDK: the worker does the work that takes time.
     client = await connect_server()
     app = build_app(Controllers(client, settings), settings, authenticator)
-    config = _config(app, settings)
+    server = build_server(app, settings)
+    allow_files(settings.max_connections)
     listener = _listen(settings)
-    server = _Server(config)
     serving = asyncio.create_task(server.serve([listener]))
-    renewing = asyncio.create_task(_renew_certificate(config, settings))
+    renewing = asyncio.create_task(_renew_certificate(server.config, settings))
     _report_ready(client, settings, listener, ready_file)
     await asyncio.wait((stop, serving), return_when=asyncio.FIRST_COMPLETED)
     withdraw(ready_file)
@@ -81,13 +85,43 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
     return stop.result() if stop.done() else ExitCode.UNEXPECTED
 
 
-class _Server(uvicorn.Server):
-    """An HTTP server that leaves signals to the process."""
+class Server(uvicorn.Server):
+    """An HTTP server that leaves signals to the process, and limits its connections.
+
+    Args:
+        config: settings of uvicorn.
+        connections: its open connections.
+    """
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         """Install no signal handlers."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen at the given sockets."""
+
+        def accept() -> asyncio.Protocol:
+            return protocol(self._connections, self.config, self.server_state, self.lifespan.state)
+
+        loop = asyncio.get_running_loop()
+        self.servers = [await loop.create_server(accept, sock=listener, backlog=_BACKLOG) for listener in sockets or ()]
+        self.started = True
+
+
+def build_server(app: ASGIApp, settings: GatewaySettings) -> Server:
+    """Return the server of an application.
+
+    Raises:
+        CommandFailed: the certificate of the settings cannot be used.
+    """
+    longest = max(settings.change_deadline, settings.consumer_deadline).total_seconds()
+    connections = Connections(settings.max_connections, IDLE_SECONDS, longest + _ANSWER_SECONDS)
+    return Server(_config(connections.serving(app), settings), connections)
 
 
 def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:

@@ -1,4 +1,4 @@
-"""What a request passes before anything of it is parsed: host, origin, token, rights, limits, and the access log."""
+"""Checks of a request before anything of it is parsed: host, origin, token, rights, limits, and the access log."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_paths_of_other_tenants(client: httpx.AsyncClient, controllers: Pl
 
 
 def end_tokens(file: Path, change: str) -> None:
-    """Empty or delete a file of tokens."""
+    """Remove all tokens of a file, or the file."""
     if change == "emptied":
         file.write_text("")
     else:
@@ -165,8 +165,8 @@ async def test_tokens_that_are_revoked(client: httpx.AsyncClient, tokens: Path, 
     else:
         end_tokens(tokens, change)
     assert (await client.get(TOPIC, headers=bearer("reader-tenant"))).status_code == 401
-    kept = (await client.get(TOPIC, headers=bearer("admin-everywhere"))).status_code
-    assert kept == (200 if change == "revoked" else 401)
+    admins_status = (await client.get(TOPIC, headers=bearer("admin-everywhere"))).status_code
+    assert admins_status == (200 if change == "revoked" else 401)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ async def test_failed_logins(
 
 
 async def test_rate_of_an_identity(controllers: Played, tokens: Path) -> None:
-    """An identity that sends too many requests is told to wait, and others are served."""
+    """An identity that sends too many requests must wait, and others are served."""
     async with asking(build(controllers, tokens, requests_per_second=0.5)) as client:
         statuses = [(await client.get(TOPIC, headers=bearer("reader-tenant"))).status_code for _ in range(7)]
         assert statuses == [200] * 5 + [429] * 2
@@ -256,7 +256,7 @@ async def test_rate_of_an_identity(controllers: Played, tokens: Path) -> None:
 
 
 async def test_most_requests(controllers: Played, tokens: Path) -> None:
-    """While the most requests are being served, others are told to retry, and health is answered."""
+    """While the most requests are being served, others must retry, and health is answered."""
     release, hanging = asyncio.Event(), asyncio.Semaphore(0)
 
     async def hang(topic: str, name: str, argument: Any, answer: Any, deadline: float) -> Any:

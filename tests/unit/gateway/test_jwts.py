@@ -42,7 +42,7 @@ def key_file(folder: Path, data: bytes) -> Path:
 
 def forged(header: dict[str, Any], claims: dict[str, Any], key: bytes = b"") -> str:
     """Return a JWT that no library would make; signed with HMAC if there is a key."""
-    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, claims)]
+    parts = [base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=") for content in (header, claims)]
     signature = hmac.new(key, b".".join(parts), sha256).digest() if key else b""
     return b".".join([*parts, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
 
@@ -132,7 +132,7 @@ def test_damaged_tokens(verifier: JwtVerifier) -> None:
     [("gateway", True), (["other", "gateway"], True), ("other", False), ([], False), (None, False), ("gate", False)],
 )
 def test_audiences(tmp_path: Path, audience: object, *, accepted: bool) -> None:
-    """Where an audience is set, a token must have it, in the claim that is set."""
+    """A token must have the audience that is set, in the claim that is set."""
     file = key_file(tmp_path, SECRET)
     verifier = JwtVerifier(file, public=False, audience_claim="for", audience="gateway")
     token = jwt.encode({"sub": "a", "for": audience, "aud": "gateway"}, SECRET, "HS256")
