@@ -23,7 +23,7 @@ class Role(StrEnum):
     """Rights, each with those of the roles before it.
 
     READER: list topics, read layouts and statistics.
-    CLIENT: register consumers, and end the sessions of those that it registered.
+    CLIENT: register consumers, and end their sessions.
     ADMIN: everything.
     """
 

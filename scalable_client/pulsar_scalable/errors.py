@@ -91,7 +91,13 @@ class LayoutError(ScalableError):
     """The layout has no segment for a message."""
 
 
-_BY_HTTP: Final[dict[int, type[Refused]]] = {401: AuthenticationFailed, 403: NotAuthorized, 404: TopicNotFound}
+_BY_HTTP: Final[dict[int, type[Refused]]] = {
+    401: AuthenticationFailed,
+    403: NotAuthorized,
+    404: TopicNotFound,
+    408: Unready,
+    429: Unready,
+}
 
 
 def refused_by_http(code: int, message: str, what: str = "") -> Refused:

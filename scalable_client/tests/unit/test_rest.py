@@ -86,7 +86,9 @@ def test_joining_and_leaving(controller: Controller) -> None:
         (401, errors.AuthenticationFailed),
         (403, errors.NotAuthorized),
         (404, errors.TopicNotFound),
+        (408, errors.Unready),
         (409, errors.Refused),
+        (429, errors.Unready),
         (503, errors.ConnectionLost),
     ],
 )
