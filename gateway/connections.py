@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         self.peer: _Peer = ("", 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Admit the connection, and start the handshake."""
+        """Accept the connection, and start the handshake."""
         self._transport = cast("asyncio.Transport", transport)
         name: Any = transport.get_extra_info("peername")
         self.peer = (str(name[0]), int(name[1])) if name else ("", id(self))
