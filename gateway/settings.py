@@ -91,7 +91,7 @@ class GatewaySettings(BaseSettings):
     jwt_audience: str = ""
     allow_plain: bool = False
     requests_per_second: float = Field(default=500.0, gt=0)
-    max_connections: int = Field(default=1000, ge=16, le=100_000)
+    max_connections: int = Field(default=2000, ge=16, le=100_000)
     api_page: bool = False
     consumer_deadline: timedelta = Field(default=timedelta(seconds=25), gt=timedelta(0))
     change_deadline: timedelta = Field(default=timedelta(seconds=60), gt=timedelta(0))
