@@ -10,12 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from cli.doctor.findings import Level
+from cli.doctor.servers import server_findings
+from cli.migrations import Servers
 from clients.errors import NoCredentials, NoServer, StoreDenied, StoreError, StoreUnreachable
 from clients.store import Record
 from clients.stores import Access, open_cas
 from clients.zookeeper import ChangeFeed, Connection, Coordination, ZooKeeperReader, ZooKeeperWriter, four_letter
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.coordination import zookeeper_release
+from clients.zookeeper.sessions import unsigned
+from models.settings import Settings
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
@@ -24,6 +29,7 @@ from tests.support.clients.destinations import LOOPBACK_PLAIN
 from tests.support.clients.secure_zookeeper import HOST, SecureZooKeeper
 from tests.support.clients.zookeeper_records import contents, record, write
 from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
 
 SERVER = "zookeeper-1"
 LARGE = b"x" * 900_000
@@ -143,7 +149,55 @@ def test_claims_and_words(url: StoreUrl, secure: SecureZooKeeper) -> None:
         store.set("/claims/one", b"2", node.version)
         store.delete("/claims/one", -1)
     assert zookeeper_release(url.hosts[0], access=secure.access).startswith("3.")
-    assert "127.0.0.1" in (four_letter(url.hosts[0], "cons", access=secure.access) or "")
+    with Coordination(url, access=secure.access) as session:
+        connections = four_letter(url.hosts[0], "cons", access=secure.access) or ""
+        assert f"sid=0x{unsigned(session.session_id):x}" in connections
+
+
+def test_a_session_logs_in_again(stack: Stack, url: StoreUrl, secure: SecureZooKeeper) -> None:
+    """A session that lost its server shakes hands and logs in again, and keeps what it holds."""
+    with Coordination(url, access=secure.access, timeout=20) as session:
+        session.create("/held", b"", ephemeral=True)
+        stack[SERVER].restart()
+        wait_for("the session to be there again", lambda: _reads(session, "/held"), 30)
+        stat = session.exists("/held")
+        assert stat
+        assert stat.ephemeral_owner == session.session_id
+
+
+def _reads(session: Coordination, path: str) -> bool:
+    try:
+        return session.exists(path) is not None
+    except StoreUnreachable:
+        return False
+
+
+def test_doctor_says_how_a_secure_zookeeper_is_reached(url: StoreUrl, plain: StoreUrl, secure: SecureZooKeeper) -> None:
+    """The check of a store shakes hands and logs in: it passes, or names the setting."""
+    tls = secure.access.tls
+    assert tls
+    right = {
+        "hosts": "127.0.0.1",
+        "zookeeper_sasl_username": secure.access.sasl_username,
+        "zookeeper_sasl_password": secure.access.sasl_password,
+        "zookeeper_tls_ca": tls.ca_file,
+        "zookeeper_tls_certificate": tls.cert_file,
+        "zookeeper_tls_key": tls.key_file,
+    }
+
+    def check(store: StoreUrl, **changes: object) -> tuple[Level, str]:
+        servers = Servers("secure", store, {"store": store})
+        found = next(iter(server_findings(servers, Settings.model_validate({**right, **changes}))))
+        return found.level, found.detail
+
+    level, text = check(url)
+    assert (level, "with TLS" in text) == (Level.OK, True), text
+    level, text = check(url, zookeeper_sasl_password="wrong")
+    assert (level, "refuses the login" in text) == (Level.FAILED, True), text
+    level, text = check(url, zookeeper_tls_certificate="", zookeeper_tls_key="")
+    assert (level, "set zookeeper_tls_certificate" in text) == (Level.FAILED, True), text
+    level, text = check(plain)
+    assert (level, "does not speak TLS on this port" in text) == (Level.FAILED, True), text
 
 
 @DYING_THREAD
