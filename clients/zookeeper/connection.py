@@ -42,7 +42,7 @@ _PACKET_SIZES = range(wire.BODY, 512 << 20)
 _PIECE = 4 << 20
 _MEANINGS: dict[int, tuple[type[StoreError], str]] = {
     -4: (StoreUnreachable, "the server lost its connection to the ensemble; try again"),
-    -6: (StoreUnsupported, "the server does not know this request; bulk work needs ZooKeeper 3.6 or newer"),
+    wire.UNIMPLEMENTED: (StoreUnsupported, "the server does not know this request; use ZooKeeper 3.6 or newer"),
     -7: (StoreUnreachable, "the server's ensemble did not answer in time; try again"),
     wire.NO_NODE: (StoreConflict, "no such node"),
     wire.NO_AUTH: (StoreDenied, "the node's ACL refuses it; give credentials that may"),
@@ -199,8 +199,10 @@ class Connection(Closeable):
             return False
         self.submit(wire.WHO_AM_I, b"")
         answer = self.receive()
-        if answer.error:  # servers before 3.7 do not know the question
+        if answer.error == wire.UNIMPLEMENTED:  # servers before 3.7 do not know the question
             return bool(self._access.sasl_username or self._access.auth_pairs())
+        if answer.error:
+            raise error_for(answer.error, f"asking {self.host} for our identity", server=self.host)
         return any(scheme != b"ip" for scheme in wire.read_schemes(answer.frame))
 
     def absolute(self, path: bytes) -> bytes:

@@ -29,7 +29,7 @@ EVENT_CREATED, EVENT_DELETED, EVENT_CHANGED = 1, 2, 3
 #: Mode of `add_watch`: stays set after an event and covers all that is beneath the path.
 PERSISTENT_RECURSIVE = 1
 
-OK, RUNTIME_INCONSISTENCY, NO_NODE, NO_AUTH, BAD_VERSION = 0, -2, -101, -102, -103
+OK, RUNTIME_INCONSISTENCY, UNIMPLEMENTED, NO_NODE, NO_AUTH, BAD_VERSION = 0, -2, -6, -101, -102, -103
 NODE_EXISTS, NOT_EMPTY, SESSION_EXPIRED, AUTH_FAILED = -110, -111, -112, -115
 
 #: Offset of an answer's body.

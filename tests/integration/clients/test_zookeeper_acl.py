@@ -20,6 +20,7 @@ from models.store_url import StoreUrl, parse_store_url
 from models.topic_controller.record import ROOT
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
+from tests.support.clients.destinations import LOOPBACK_PLAIN
 from tests.support.clients.secure_zookeeper import SecureZooKeeper
 from tests.support.clients.zookeeper_records import record, write
 from tests.support.stacks import MakeStack
@@ -165,7 +166,7 @@ def test_a_server_that_knows_no_identity(stack: Stack, url: StoreUrl, secure: Se
 
 
 def test_without_credentials_nodes_are_open(make_stack: MakeStack) -> None:
-    """As before: whoever has no credentials works with open nodes."""
+    """As before: a client without credentials works with open nodes."""
     url = parse_store_url(make_stack(StackSpec(zookeepers=1)).zk_url)
     with open_cas(url, Access()) as store:
         store.create(CLAIM, b"1")
@@ -175,7 +176,7 @@ def test_without_credentials_nodes_are_open(make_stack: MakeStack) -> None:
 def test_credentials_of_addauth_protect_too(make_stack: MakeStack) -> None:
     """A digest credential is an identity like a login."""
     url = parse_store_url(make_stack(StackSpec(zookeepers=1)).zk_url)
-    access = ZooKeeperAccess(auth=(("digest", b"us:secret"),))
+    access = ZooKeeperAccess(auth=(("digest", b"us:secret"),), destinations=LOOPBACK_PLAIN)
     with open_cas(url, Access(access)) as store:
         store.create(CLAIM, b"1")
     entries: Any = acl(url, access, CLAIM)

@@ -187,8 +187,8 @@ def test_doctor_says_how_a_secure_zookeeper_is_reached(url: StoreUrl, plain: Sto
 
     def check(store: StoreUrl, **changes: object) -> tuple[Level, str]:
         servers = Servers("secure", store, {"store": store})
-        found = next(iter(server_findings(servers, Settings.model_validate({**right, **changes}))))
-        return found.level, found.detail
+        finding = next(iter(server_findings(servers, Settings.model_validate({**right, **changes}))))
+        return finding.level, finding.detail
 
     level, text = check(url)
     assert (level, "with TLS" in text) == (Level.OK, True), text
