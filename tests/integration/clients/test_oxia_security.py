@@ -70,7 +70,7 @@ def test_all_clients_get_in(url: StoreUrl, secure: SecureOxia) -> None:
         writer.flush()
     with OxiaReader(url, access=secure.access) as reader:
         assert len(reader.children(b"/tree")) == len(records)
-        assert sum(len(batch) for part in reader.partitions(4) for batch in reader.scan(part)) == len(records)
+        assert sum(len(batch) for partition in reader.partitions(4) for batch in reader.scan(partition)) == len(records)
     access = Access(oxia=secure.access)
     with open_cas(url, access) as store:
         store.create("/claims/one", b"1")

@@ -122,7 +122,7 @@ def test_credentials() -> None:
 
 
 def test_executors_get_names_of_files(tmp_path: Path) -> None:
-    """What travels has no token, also after one was read or got; where it arrives, the file is read, and read again."""
+    """A pickled access has no token, also after one was read or issued; the executor reads the file itself."""
     token, key = tmp_path / "token", tmp_path / "key"
     token.write_text("first")
     key.write_text('{"client_id": "worker", "client_secret": "of the key"}')

@@ -65,7 +65,7 @@ def test_half_of_a_setting_is_refused(fields: dict[str, str], said: str) -> None
 
 
 def test_files_are_read_for_each_connection(tmp_path: Path) -> None:
-    """What a file says now counts, and a file that is gone is named."""
+    """The current text of a file counts, and a missing file is named."""
     auth, password = tmp_path / "auth", tmp_path / "password"
     auth.write_text("digest:a:b\n")
     password.write_text(f"{SECRET}\n")
@@ -89,11 +89,11 @@ def linked() -> Iterator[tuple[ssl.SSLSocket, ssl.SSLSocket]]:
     serving, asking = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     serving.load_cert_chain(f"{OWN}.pem", f"{OWN}.key")
     asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
-    left, right = socket.socketpair()
+    server_end, client_end = socket.socketpair()
     ends: list[ssl.SSLSocket] = []
-    server = threading.Thread(target=lambda: ends.append(serving.wrap_socket(left, server_side=True)))
+    server = threading.Thread(target=lambda: ends.append(serving.wrap_socket(server_end, server_side=True)))
     server.start()
-    client = asking.wrap_socket(right)
+    client = asking.wrap_socket(client_end)
     server.join()
     yield ends[0], client
     ends[0].close()
