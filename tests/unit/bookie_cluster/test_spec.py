@@ -27,7 +27,7 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 URL = parse_store_url("zk:127.0.0.1:1")
-PAIR = LedgerPair(URL, URL, Access(), None, 5.0, URL, "/claim")
+PAIR = LedgerPair(URL, URL, Access(), 5.0, URL, "/claim")
 
 
 def record(ledger_id: int, length: int | None) -> LedgerFacts:
