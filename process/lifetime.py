@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from process.exit_codes import CommandFailed, ExitCode, leave, report
+from process.files import write_private
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def stop_on_signals() -> asyncio.Future[ExitCode]:
 def report_ready(line: str, ready_file: Path | None) -> None:
     """Report that the process serves, on standard output and in a file."""
     if ready_file:
-        ready_file.write_text(f"{line}\n")
+        write_private(ready_file, f"{line}\n")
     print(line, flush=True)
 
 

@@ -18,6 +18,7 @@ from models.coverage.table import COLUMNS, Feature, column_of, coverage
 from models.credentials import UnknownCredentials
 from models.lifecycle.input import CoveredInput, WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
+from process.files import write_private
 from worker.catalog import ALL, Registered
 
 _HELP = "List Pulsar's features, and what each migration does with them. With an input, read which ones are in use."
@@ -107,7 +108,7 @@ def _read(kind: Registered, input: WorkflowInput, *, output: Form, objects: Path
         }
     unknown = census.unknown()
     if objects is not None:
-        objects.write_text(json.dumps({"features": rows, "unknown": unknown}, indent=2))
+        write_private(objects, json.dumps({"features": rows, "unknown": unknown}, indent=2))
     answer(output, list(_lines(column_of(kind.name), rows, unknown)), {"features": rows, "unknown": unknown})
 
 

@@ -16,6 +16,7 @@ from cli.operations import against_temporal
 from cli.options import Form, Output, WorkflowId, answer
 from models.text import shown
 from process.exit_codes import CommandFailed, ExitCode
+from process.files import write_private
 from temporal.client import ANSWER_LIMIT, runtime_without_logs
 from temporal.codec import data_converter
 from temporal.sandbox import WORKFLOW_RUNNER
@@ -37,9 +38,9 @@ def history_command(
         print(history)
         return
     try:
-        to.write_text(history)
+        write_private(to, history)
     except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{error}.", "name a file that can be written") from error
+        raise CommandFailed(ExitCode.USAGE, f"{error}.", "name a file that can be written and is not a link") from error
     print(f"wrote {to}")
 
 

@@ -1,0 +1,30 @@
+"""Files that a process writes for its user alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from process.files import write_private
+from process.lifetime import report_ready
+
+
+def test_files_are_private(tmp_path: Path) -> None:
+    """Only the user may read a new file, and a file that exists is replaced."""
+    file = tmp_path / "history.json"
+    for text in ("first and longer", "second"):
+        write_private(file, text)
+        assert file.read_text() == text
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    """A link that another user put into a shared folder does not lead to a file of this user."""
+    own, link = tmp_path / "own", tmp_path / "ready"
+    own.write_text("kept")
+    link.symlink_to(own)
+    for write in (lambda: write_private(link, "changed"), lambda: report_ready("ready", link)):
+        with pytest.raises(OSError, match="symbolic links"):
+            write()
+    assert own.read_text() == "kept"
