@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clients.bookkeeper.access import BookieAccess
+from clients.bookie_access import BookieAccess
 from clients.cas.store import CasReader, CasStore
 from clients.oxia.access import ANONYMOUS as ANONYMOUS_OXIA
 from clients.oxia.access import OxiaAccess

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from clients.bookie_access import BookieAccess
 from clients.bookkeeper import wire_v2, wire_v3
-from clients.bookkeeper.access import BookieAccess
 from clients.bookkeeper.connection import BookieConnection
 from clients.bookkeeper.ledgers import Bookie
 from clients.bookkeeper.transport import EventLoop, connect

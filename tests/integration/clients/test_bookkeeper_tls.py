@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.bookkeeper.access import BookieAccess
+from clients.bookie_access import BookieAccess
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
 from clients.errors import StoreUnreachable, StoreUnsupported

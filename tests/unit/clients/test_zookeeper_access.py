@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from clients.bookkeeper.access import BookieAccess
+from clients.bookie_access import BookieAccess
 from clients.bookkeeper.ledgers import Bookie
 from clients.bookkeeper.pool import Bookies
 from clients.errors import DestinationRefused, NoCredentials
