@@ -91,7 +91,7 @@ def may_list_tenants(urls: list[str], access: AdminAccess) -> bool:
 
 def oauth2(endpoint: TokenEndpoint) -> OAuth2:
     """Return the OAuth2 settings of an operator for this endpoint."""
-    return OAuth2(endpoint.key_file, issuer_url=endpoint.issuer_url)
+    return OAuth2(endpoint.key_file, issuer_url=endpoint.issuer_url, destinations=LOOPBACK_PLAIN)
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
