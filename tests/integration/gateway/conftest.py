@@ -41,7 +41,10 @@ def authority(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with a token of each role."""
-    entries = token_entry(ROOT, "admin"), token_entry(CONSUMER, "client", "public/default")
+    entries = (
+        token_entry(ROOT, "admin", name="root"),
+        token_entry(CONSUMER, "client", "public/default", name="consumer"),
+    )
     return write(tmp_path_factory.mktemp("tokens") / "tokens", *entries)
 
 

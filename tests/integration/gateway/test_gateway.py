@@ -230,7 +230,7 @@ def test_tls_and_tokens(
         assert (refused.status_code, "scope=" in refused.headers["WWW-Authenticate"]) == (HTTPStatus.FORBIDDEN, True)
     with operator(gateway.url, verify, "new-token") as new:
         assert new.get(SPACE).status_code == HTTPStatus.UNAUTHORIZED
-        tokens.write_text(tokens.read_text() + token_entry("new-token", "client", "public"))
+        tokens.write_text(tokens.read_text() + token_entry("new-token", "client", "public", name="new"))
         assert new.get(SPACE).status_code == HTTPStatus.OK
     put(root, f"{SPACE}/rest-denied")
     with (
