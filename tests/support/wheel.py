@@ -11,11 +11,12 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from packaging.requirements import Requirement
+
 ROOT = Path(__file__).parents[2]
 _LIMIT = 120
 _PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-# Without a marker: all of those that the lock has are about Windows.
-_PINNED = re.compile(r"^([A-Za-z0-9._-]+)==\S+ \\$", re.MULTILINE)
+_PINNED = re.compile(r"^([A-Za-z0-9._-]+==\S+.*?) \\$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,10 @@ def runtime_environment(folder: Path) -> Environment:
     """
     venv.create(folder, symlinks=True)
     made = Environment(folder)
-    for name in _PINNED.findall((ROOT / "requirements.lock").read_text()):
-        _link(importlib.metadata.distribution(name), made.packages)
+    for line in _PINNED.findall((ROOT / "requirements.lock").read_text()):
+        pinned = Requirement(line)
+        if pinned.marker is None or pinned.marker.evaluate():
+            _link(importlib.metadata.distribution(pinned.name), made.packages)
     return made
 
 
