@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from ipaddress import ip_address
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from models.addresses import AdminUrl, GatewayUrl
+from models.addresses import AdminUrl, GatewayUrl, is_loopback
 from models.lifecycle.input import ClusterName
 from models.lifecycle.names import TASK_QUEUE
 from models.store_url import StoreAddress
@@ -141,10 +140,7 @@ class GatewaySettings(BaseSettings):
     @property
     def is_local(self) -> bool:
         """Whether only the local machine can connect."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     @property
     def controller_urls(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -43,3 +44,11 @@ PlainAdminUrl = Annotated[str, _url("http")]
 TlsAdminUrl = Annotated[str, _url("https")]
 BrokerUrl = Annotated[str, _url("pulsar")]
 TlsBrokerUrl = Annotated[str, _url("pulsar+ssl")]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only the local machine can connect to a server that listens on a name or address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

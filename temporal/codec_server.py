@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import Generator, Sequence
 from hashlib import sha256
-from ipaddress import ip_address
 from pathlib import Path
 from typing import NoReturn, Self
 from urllib.parse import urlsplit
@@ -28,6 +27,7 @@ from starlette.routing import Route
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
+from models.addresses import is_loopback
 from process.exit_codes import CommandFailed, ExitCode, leave
 from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw
 from process.logs import configure_logs
@@ -84,10 +84,7 @@ class CodecServerSettings(BaseSettings):
     @property
     def is_local(self) -> bool:
         """Whether only the local machine can connect."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 def run_codec_server(settings: CodecServerSettings, *, ready_file: Path | None = None) -> NoReturn:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Self
 
 from clients.errors import NoCredentials
+from clients.secret_files import secret_text
 from clients.tls import Tls, oxia_tls
 from models.credentials import Credentials
 from models.destinations import Destinations
@@ -66,7 +66,7 @@ class OxiaAccess:
         """
         if not self.has_token:
             return ()
-        token = _text(self.token_file) if self.token_file else self.token
+        token = secret_text(self.token_file, "oxia_token_file").strip() if self.token_file else self.token
         # gRPC would show a value that it refuses.
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             source = f"oxia_token_file ({self.token_file})" if self.token_file else "oxia_token"
@@ -76,11 +76,3 @@ class OxiaAccess:
 
 ANONYMOUS = OxiaAccess()
 """Plain connections without a token."""
-
-
-def _text(file: str) -> str:
-    try:
-        return Path(file).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise NoCredentials(f"oxia_token_file: {file} cannot be read ({why}); write the token into it") from None

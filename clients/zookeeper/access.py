@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 from clients.errors import DestinationRefused, NoCredentials
+from clients.secret_files import secret_text
 from clients.tls import Tls, zookeeper_tls
 from models.credentials import Credentials, zookeeper_pairs
 from models.destinations import Destinations
@@ -87,7 +87,7 @@ class ZooKeeperAccess:
         if not self.auth_file:
             return self.auth
         try:
-            return self.auth + zookeeper_pairs(_text(self.auth_file, "zookeeper_auth_file").splitlines())
+            return self.auth + zookeeper_pairs(secret_text(self.auth_file, "zookeeper_auth_file").splitlines())
         except ValueError as error:
             raise NoCredentials(f"{error} ({self.auth_file})") from error
 
@@ -99,7 +99,7 @@ class ZooKeeperAccess:
         """
         if not self.sasl_password_file:
             return self.sasl_password
-        return _text(self.sasl_password_file, "zookeeper_sasl_password_file").strip()
+        return secret_text(self.sasl_password_file, "zookeeper_sasl_password_file").strip()
 
     def sasl_options(self) -> dict[str, Any] | None:
         """Return the options of pure-sasl's client, besides host and service; None without a login."""
@@ -114,11 +114,3 @@ class ZooKeeperAccess:
 
 #: Plain connections without any credentials.
 ANONYMOUS = ZooKeeperAccess()
-
-
-def _text(file: str, setting: str) -> str:
-    try:
-        return Path(file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise NoCredentials(f"{setting}: {file} cannot be read ({why}); write the credentials into it") from error

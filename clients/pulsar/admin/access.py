@@ -23,7 +23,7 @@ class AdminAccess:
         timeout: longest wait for a connection, and for each part of an answer, in seconds.
         auth: credentials; None for none.
         tls: TLS settings.
-        destinations: hosts that may receive the credentials. None, the default, refuses every host if there are any.
+        destinations: hosts that may receive the credentials; by default none may.
     """
 
     timeout: float = 5.0
