@@ -8,10 +8,12 @@ import pathlib
 import resource
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
 from typing import Self, TypeVar
+
+from clients import deadline
 
 ResultT = TypeVar("ResultT")
 
@@ -19,6 +21,13 @@ MEMORY = 768 << 20
 """Bytes that a reader may take: the largest answer, and copies of it."""
 SECONDS = 30.0
 """Longest time of one reading."""
+TIMEOUT = 1.0
+"""Seconds that a part of an answer may take, for readers of servers that drip: ten times the pause between drops, as
+both processes may have to wait for a processor."""
+PARTS = 4
+"""How many timeouts a whole answer may take in a process with little memory: fewer than elsewhere, to save time."""
+WHOLE = f"{PARTS * TIMEOUT:g} s"
+"""The longest time of a whole answer, as messages name it."""
 
 _STEP = 64 << 10
 Script = Callable[[socket.socket], None]
@@ -67,12 +76,18 @@ class HostileServer:
             self._script(connected)
 
 
-def drip(connected: socket.socket, data: Iterable[bytes], every: float) -> None:
-    """Send one piece after the other, each after a pause."""
+def slowly(data: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield one piece after the other, with a pause after each."""
     pause = threading.Event()
     for piece in data:
+        yield piece
+        pause.wait(TIMEOUT / 10)
+
+
+def drip(connected: socket.socket, data: Iterable[bytes]) -> None:
+    """Send one piece after the other, with a pause after each."""
+    for piece in slowly(data):
         connected.sendall(piece)
-        pause.wait(every)
 
 
 def received(connected: socket.socket) -> bytes:
@@ -80,8 +95,9 @@ def received(connected: socket.socket) -> bytes:
     return connected.recv(_STEP)
 
 
-def limit_memory(room: int) -> None:
-    """Limit this process to so many bytes more than it has."""
+def limit(room: int) -> None:
+    """Limit the memory of this process to so many bytes more than it has, and the time of whole answers."""
+    deadline.PARTS = PARTS
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + room
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -96,7 +112,7 @@ class LittleMemory:
 
     def __init__(self, room: int = MEMORY) -> None:
         context = multiprocessing.get_context("spawn")
-        self._process = ProcessPoolExecutor(1, context, initializer=limit_memory, initargs=(room,))
+        self._process = ProcessPoolExecutor(1, context, initializer=limit, initargs=(room,))
 
     def __enter__(self) -> Self:
         return self

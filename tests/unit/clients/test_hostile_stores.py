@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import socket
 import struct
-import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ import pytest
 
 from clients.bookkeeper.ledgers import Bookie
 from clients.bookkeeper.pool import Bookies
-from clients.deadline import PARTS
 from clients.errors import StoreError, StoreProtocolError, StoreUnreachable
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia.connection import LARGEST_MESSAGE, SERVICE
@@ -41,10 +39,8 @@ from pulsar_wire.pulsar_api_pb2 import (
     CommandSubscribe,
     CommandSuccess,
 )
-from tests.support.hostile import HostileServer, LittleMemory, Script, drip, received
+from tests.support.hostile import TIMEOUT, WHOLE, HostileServer, LittleMemory, Script, drip, received, slowly
 
-_TIMEOUT = 0.2
-_WHOLE = f"{PARTS * _TIMEOUT:g} s"
 _GIB = 1 << 30
 _INT = struct.Struct(">i")
 _HEAD = struct.Struct(">iqi")
@@ -87,11 +83,11 @@ def _names(count: int, names: bytes = b"") -> Callable[[socket.socket, int], Non
 
 def _event_flood(connected: socket.socket, _: int) -> None:
     event = _packet(_HEAD.pack(-1, -1, 0) + struct.pack(">iii", 1, 3, 2) + b"/a")
-    drip(connected, repeat(event), _TIMEOUT / 2)
+    drip(connected, repeat(event))
 
 
 def _dripping_packet(connected: socket.socket, _: int) -> None:
-    drip(connected, [_INT.pack(1_000_000), *repeat(b"\0", 1_000)], _TIMEOUT / 2)
+    drip(connected, [_INT.pack(1_000_000), *repeat(b"\0", 1_000)])
 
 
 def children(address: str, timeout: float = 10.0) -> int:
@@ -141,7 +137,7 @@ _ZOOKEEPERS: dict[str, tuple[Script, str]] = {
     ),
     "a billion names": (_zookeeper(_names((1 << 31) - 1, _INT.pack(-4) * 8)), "claims to hold 2,147,483,647 names"),
     "a short list": (_zookeeper(_names(2, _INT.pack(1) + b"a" + bytes(3))), "damaged"),
-    "a greeting that drips": (lambda connected: drip(connected, repeat(b"\0"), _TIMEOUT / 2), "does not speak"),
+    "a greeting that drips": (lambda connected: drip(connected, repeat(b"\0")), "does not speak"),
 }
 
 
@@ -166,9 +162,9 @@ def test_a_zookeeper_that_drips(reader: LittleMemory, answer: Callable[[socket.s
     """An answer has a deadline, however often events or parts of it arrive."""
     with (
         HostileServer(_zookeeper(answer)) as zookeeper,
-        pytest.raises(StoreUnreachable, match=f"longer than {_WHOLE}"),
+        pytest.raises(StoreUnreachable, match=f"longer than {WHOLE}"),
     ):
-        reader.read(children, zookeeper.address, _TIMEOUT)
+        reader.read(children, zookeeper.address, TIMEOUT)
 
 
 def test_a_million_children(reader: LittleMemory) -> None:
@@ -244,13 +240,6 @@ def _record(size: int) -> bytes:
     return answer.SerializeToString()
 
 
-def _slow_records() -> Iterator[bytes]:
-    pause = threading.Event()
-    for _ in repeat(None):
-        yield _record(1)
-        pause.wait(_TIMEOUT / 2)
-
-
 def test_an_oxia_with_records_of_any_size(reader: LittleMemory) -> None:
     """A message larger than the limit is refused, and so is a packed one, which could hold a thousand times more."""
     large = LARGEST_MESSAGE + 1
@@ -267,8 +256,9 @@ def test_an_oxia_with_records_of_any_size(reader: LittleMemory) -> None:
 
 def test_an_oxia_that_drips(reader: LittleMemory) -> None:
     """A stream that is never silent for long, but brings nearly nothing, ends."""
-    with _oxia(_slow_records) as address, pytest.raises(StoreUnreachable, match=r"only \d+ bytes in"):
-        reader.read(scan, address, _TIMEOUT)
+    drops = slowly(repeat(_record(1)))
+    with _oxia(lambda: drops) as address, pytest.raises(StoreUnreachable, match=r"only \d+ bytes in"):
+        reader.read(scan, address, TIMEOUT)
 
 
 # Bookies ------------------------------------------------------------------------------------------------------------
@@ -277,7 +267,7 @@ def test_an_oxia_that_drips(reader: LittleMemory) -> None:
 def _with_bookie(address: str, use: Callable[[Bookies], object]) -> object:
     host, _, port = address.rpartition(":")
     bookies = {"b": Bookie("b", host, int(port), writable=True)}
-    with Bookies(lambda: bookies, read_timeout=_TIMEOUT, add_timeout=_TIMEOUT) as pool:
+    with Bookies(lambda: bookies, read_timeout=TIMEOUT, add_timeout=TIMEOUT) as pool:
         return use(pool)
 
 
@@ -315,12 +305,12 @@ def ask_space(address: str) -> object:
 def _dripping(connected: socket.socket) -> None:
     received(connected)
     entry = bytes.fromhex("0202000000000000") + struct.pack(">qq", 1, 1)
-    drip(connected, [_INT.pack(1_000_000) + entry, *repeat(b"\0", 1_000)], _TIMEOUT / 2)
+    drip(connected, [_INT.pack(1_000_000) + entry, *repeat(b"\0", 1_000)])
 
 
 def _dripping_answer(connected: socket.socket) -> None:
     received(connected)
-    drip(connected, [_INT.pack(1_000), *repeat(b"\0", 1_000)], _TIMEOUT / 2)
+    drip(connected, [_INT.pack(1_000), *repeat(b"\0", 1_000)])
 
 
 def _huge_frame(connected: socket.socket) -> None:
@@ -334,9 +324,9 @@ def test_a_bookie_that_means_harm(reader: LittleMemory) -> None:
     with HostileServer(_huge_frame) as bookie:
         assert f"a frame of {_GIB} bytes" in str(reader.read(read_entry, bookie.address))
     with HostileServer(_dripping) as bookie:
-        assert "unanswered for 0.8 s" in str(reader.read(read_entry, bookie.address))
-        assert "answered no add for 0.8 s" in str(reader.read(add_entry, bookie.address))
-    with HostileServer(_dripping_answer) as bookie, pytest.raises(StoreUnreachable, match=f"longer than {_WHOLE}"):
+        assert "unanswered for 4 s" in str(reader.read(read_entry, bookie.address))
+        assert "answered no add for 4 s" in str(reader.read(add_entry, bookie.address))
+    with HostileServer(_dripping_answer) as bookie, pytest.raises(StoreUnreachable, match=f"longer than {WHOLE}"):
         reader.read(ask_space, bookie.address)
 
 
@@ -371,12 +361,12 @@ def _broker(pushed: Callable[[socket.socket, int], object]) -> Script:
 
 
 def _no_entries(connected: socket.socket, consumer: int) -> None:
-    drip(connected, repeat(encode(CommandReachedEndOfTopic(consumer_id=consumer))), _TIMEOUT / 2)
+    drip(connected, repeat(encode(CommandReachedEndOfTopic(consumer_id=consumer))))
 
 
 def read_topic(url: str) -> int:
     """Read the entries of a topic."""
-    access = WireAccess(timeout=_TIMEOUT)
+    access = WireAccess(timeout=TIMEOUT)
     with RawReader(url, TopicName.parse("public/default/t"), access, notes={}) as topic:
         return len(list(topic.entries(EntryPosition(1, 1))))
 
@@ -393,5 +383,5 @@ def test_a_broker_that_means_harm(reader: LittleMemory) -> None:
     huge = _broker(lambda connected, _: connected.sendall(SIZE.pack(_GIB)))
     with HostileServer(huge) as broker, pytest.raises(StoreProtocolError, match=f"a frame of {_GIB} bytes"):
         reader.read(ping, f"pulsar://{broker.address}")
-    with HostileServer(_broker(_no_entries)) as broker, pytest.raises(StoreUnreachable, match=f"no entry in {_WHOLE}"):
+    with HostileServer(_broker(_no_entries)) as broker, pytest.raises(StoreUnreachable, match=f"no entry in {WHOLE}"):
         reader.read(read_topic, f"pulsar://{broker.address}")
