@@ -23,7 +23,7 @@ SECONDS = 30.0
 """Longest time of one reading."""
 TIMEOUT = 1.0
 """Seconds that a part of an answer may take, for readers of servers that drip: ten times the pause between drops, as
-both processes may have to wait for a processor."""
+on a busy machine both processes wait for a processor."""
 PARTS = 4
 """How many timeouts a whole answer may take in a process with little memory: fewer than elsewhere, to save time."""
 WHOLE = f"{PARTS * TIMEOUT:g} s"
