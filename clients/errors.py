@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self, TypeVar
 
+from models.redaction import redacted
 from models.text import shown
 
 ValueT = TypeVar("ValueT")
@@ -40,7 +41,7 @@ LONGEST_MESSAGE = 4_000
 class StoreError(Exception):
     """Base of all errors of the stores' clients; the message has the cause and, where known, the cure.
 
-    The message is one printable line, because it may repeat what a server or a client of it chose.
+    The message is one printable line without secrets, because it may repeat what a server or a client of it chose.
 
     It can be pickled, and keeps its fields.
 
@@ -60,7 +61,7 @@ class StoreError(Exception):
         ledger_id: int | None = None,
         entry_id: int | None = None,
     ) -> None:
-        super().__init__(shown(message, LONGEST_MESSAGE))
+        super().__init__(shown(redacted(message), LONGEST_MESSAGE))
         self.server = server
         self.path = path
         self.ledger_id = ledger_id

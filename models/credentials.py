@@ -153,6 +153,15 @@ class Credentials(BaseModel):
         return any(is_given(getattr(self, name)) for name in SECRETS)
 
     @property
+    def secrets(self) -> tuple[str, ...]:
+        """The secrets that are given as values, and not as files."""
+        fields = [getattr(self, name) for name in type(self).model_fields if name != "zookeeper_auth"]
+        values = [value.get_secret_value() for value in fields if isinstance(value, SecretStr)]
+        for entry in self.zookeeper_auth:
+            values += zookeeper_secrets(entry.get_secret_value().partition(":")[2])
+        return tuple(values)
+
+    @property
     def listed_hosts(self) -> tuple[str, ...]:
         """Entries of `hosts`, as `pulsar_wire.hosts` compares them."""
         return listed_hosts(entry for entry in self.hosts.split(",") if entry.strip())
@@ -167,6 +176,11 @@ class NamedCredentials(Credentials):
 def is_given(value: str | SecretStr | tuple[SecretStr, ...]) -> bool:
     """Return whether a setting is set."""
     return bool(value.get_secret_value() if isinstance(value, SecretStr) else value)
+
+
+def zookeeper_secrets(credential: str) -> tuple[str, str]:
+    """Return a credential for `addauth`, such as `user:password`, and its password."""
+    return credential, credential.partition(":")[2]
 
 
 def zookeeper_pairs(entries: Iterable[str]) -> tuple[tuple[str, bytes], ...]:

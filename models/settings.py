@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Self
 
@@ -12,6 +13,10 @@ from models.child_environment import OtherVariable
 from models.credentials import Credentials, CredentialsName, NamedCredentials, UnknownCredentials, is_given
 from models.destinations import Destinations
 from models.lifecycle.names import TASK_QUEUE
+from models.redaction import url_secrets
+
+# As Spark's own `spark.redaction.regex`.
+_SECRET_SPARK_SETTING = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
 
 class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatibleVariableOverride] - one for both is below
@@ -80,6 +85,13 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
             raise ValueError("deployment_name and build_id belong together: set both, or none")
         return self
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The secrets that are given as values: those of each set of credentials, of the webhook and of Spark."""
+        named = (secret for credentials in self.credentials.values() for secret in credentials.secrets)
+        spark = (value for name, value in self.spark_conf.items() if _is_secret(name))
+        return (*super().secrets, *named, *spark, *url_secrets(self.broker_webhook))
+
     def credentials_of(self, name: str) -> Credentials:
         """Return the credentials of a name; those of the settings themselves, the common ones, for the empty one.
 
@@ -114,3 +126,8 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
         credentials, prefix = self.credentials_of(name), "PULSAR_MIGRATE_"
         setting = f"{prefix}CREDENTIALS__{name.upper()}__" if name else prefix
         return Destinations(credentials.listed_hosts, credentials.allow_plain, setting)
+
+
+def _is_secret(name: str) -> bool:
+    """Return whether a setting of Spark has a secret, and not the name of a file that holds one."""
+    return _SECRET_SPARK_SETTING.search(name) is not None and not name.lower().endswith("file")

@@ -9,6 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from models.redaction import redacted, redacted_json
 from models.text import printable
 from process.exit_codes import CommandFailed, ExitCode
 
@@ -33,7 +34,8 @@ class JsonLines(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        text = json.dumps(line, default=str, ensure_ascii=False)
+        return redacted_json(text.encode(errors="backslashreplace"), sentences_only=False).decode()
 
 
 class TextLines(logging.Formatter):
@@ -41,6 +43,10 @@ class TextLines(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write the record without secrets."""
+        return redacted(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
         """Write the message as one line."""

@@ -6,6 +6,7 @@ task that ends, so the driver does not wait for the others.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -13,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
 from clients.errors import RetryableError, StoreError
+from models.redaction import redacted
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -66,6 +68,12 @@ def with_error_capture(
                     raise
                 tally.add(Tally(errors=(error,)))
                 return
+            except Exception as error:
+                # Spark writes the text of the whole chain to its logs.
+                text = "".join(traceback.format_exception(error))
+                if (harmless := redacted(text)) != text:
+                    raise RuntimeError(harmless) from None
+                raise
             tally.add(Tally(records=getattr(result, "records", 0)))
             yield result
 

@@ -22,10 +22,11 @@ from temporalio.runtime import (
     TelemetryConfig,
     TelemetryFilter,
 )
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from models.lifecycle.input import WorkflowInput
 from models.lifecycle.names import SEARCH_ATTRIBUTES
+from models.redaction import remember
 from models.text import shown
 from process.exit_codes import CommandFailed, ExitCode
 from process.logs import CORE_LOGGER
@@ -56,7 +57,16 @@ def connect_config() -> ClientConnectConfig:
         raise CommandFailed(ExitCode.USAGE, f"Temporal's configuration: {cause}.", cure) from error
     if not config.get("target_host"):
         config["target_host"] = DEFAULT_TARGET
+    remember(*_secrets(config), permanent=True)
     return config
+
+
+def _secrets(config: ClientConnectConfig) -> list[str]:
+    headers = (config.get("rpc_metadata") or {}).items()
+    values = [config.get("api_key") or "", *(value for name, value in headers if name.lower() == "authorization")]
+    tls = config.get("tls")
+    key = tls.client_private_key if isinstance(tls, TLSConfig) else None
+    return [*values, (key or b"").decode(errors="replace")]
 
 
 @cache

@@ -18,11 +18,12 @@ from temporalio.converter import (
     JSONPlainPayloadConverter,
     PayloadConverter,
 )
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, FailureError
 
 from models.base import Frozen, refusal
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Continued, start_refusal
+from models.redaction import redacted, redacted_json
 from temporal.encryption import REFUSED, PayloadUnreadable
 
 # Operators have no use for a trace of our code that refused a wrong input.
@@ -30,6 +31,12 @@ _FORESEEN = frozenset(FailureKind) - {FailureKind.UNEXPECTED}
 
 
 class _Json(PydanticJSONPlainPayloadConverter):
+    def to_payload(self, value: Any) -> Payload | None:
+        payload = super().to_payload(value)
+        if payload is not None:
+            payload.data = redacted_json(payload.data, sentences_only=True)
+        return payload
+
     def from_payload(self, payload: Payload, type_hint: Any = None) -> Any:
         try:
             return super().from_payload(payload, type_hint)
@@ -75,7 +82,7 @@ class Payloads(CompositePayloadConverter):
 
 
 class Failures(DefaultFailureConverter):
-    """Converter of failures; expected failures carry no trace."""
+    """Converter of failures; they have no secrets, and expected ones carry no trace."""
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         """Encode a failure."""
@@ -87,6 +94,14 @@ class Failures(DefaultFailureConverter):
             super().to_failure(exception, payload_converter, failure)
         finally:
             exception.__traceback__ = trace
+
+    def _error_to_failure(self, error: FailureError, payload_converter: PayloadConverter, failure: Failure) -> None:
+        super()._error_to_failure(error, payload_converter, failure)
+        failure.message, failure.stack_trace = redacted(failure.message), redacted(failure.stack_trace)
+        for payload in failure.application_failure_info.details.payloads:
+            # People read them, and no step acts on them.
+            if payload.metadata["encoding"] == b"json/plain":
+                payload.data = redacted_json(payload.data, sentences_only=False)
 
 
 class EncodedFailures(Failures):

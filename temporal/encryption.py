@@ -16,6 +16,8 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
+from models.redaction import remember
+
 ENCRYPTED = b"binary/encrypted"
 """Encoding of an encrypted payload, as in Temporal's samples."""
 
@@ -157,6 +159,7 @@ def _parse(file: Path, content: bytes) -> dict[str, AESGCM]:
             raise KeysError(f"{file}, line {number}: invalid; expected the id of a key, and 32 bytes in Base64")
         if words[0] in ciphers:
             raise KeysError(f"{file}, line {number}: the key id {words[0]} is used twice")
+        remember(words[1], permanent=True)
         ciphers[words[0]] = AESGCM(key)
     if not ciphers:
         raise KeysError(f"{file} has no key; add a line with an id and the output of `openssl rand -base64 32`")

@@ -21,6 +21,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from activities.lifecycle.progress import HEARTBEAT_THROTTLE
 from models.lifecycle.names import observers_queue
+from models.redaction import remember
 from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode, leave
 from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw
@@ -67,6 +68,7 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> NoRetur
         CommandFailed: the log format is unknown, credentials have no list of hosts, or Spark is not protected; later
             failures end the process with their exit code.
     """
+    remember(*settings.secrets, permanent=True)
     try:
         settings.check_hosts()
     except ValueError as error:

@@ -10,6 +10,7 @@ from clients.secret_files import secret_text
 from clients.tls import Tls, oxia_tls
 from models.credentials import Credentials
 from models.destinations import Destinations
+from models.redaction import remember
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class OxiaAccess:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             source = f"oxia_token_file ({self.token_file})" if self.token_file else "oxia_token"
             raise NoCredentials(f"{source} does not hold a token; expected one line of ASCII without spaces")
+        remember(token)
         return (("authorization", f"Bearer {token}"),)
 
 

@@ -8,8 +8,9 @@ from typing import Any, Self
 from clients.errors import DestinationRefused, NoCredentials
 from clients.secret_files import secret_text
 from clients.tls import Tls, zookeeper_tls
-from models.credentials import Credentials, zookeeper_pairs
+from models.credentials import Credentials, zookeeper_pairs, zookeeper_secrets
 from models.destinations import Destinations
+from models.redaction import remember
 
 #: The host that ZooKeeper's servers expect in a login by DIGEST-MD5, whatever their own is (SecurityUtils.java).
 SASL_HOST, SASL_SERVICE = "zk-sasl-md5", "zookeeper"
@@ -84,12 +85,15 @@ class ZooKeeperAccess:
         Raises:
             NoCredentials: the file cannot be read, or an entry has no scheme.
         """
-        if not self.auth_file:
-            return self.auth
-        try:
-            return self.auth + zookeeper_pairs(secret_text(self.auth_file, "zookeeper_auth_file").splitlines())
-        except ValueError as error:
-            raise NoCredentials(f"{error} ({self.auth_file})") from error
+        pairs = self.auth
+        if self.auth_file:
+            try:
+                pairs += zookeeper_pairs(secret_text(self.auth_file, "zookeeper_auth_file").splitlines())
+            except ValueError as error:
+                raise NoCredentials(f"{error} ({self.auth_file})") from error
+        for _, credential in pairs:
+            remember(*zookeeper_secrets(credential.decode()))
+        return pairs
 
     def password(self) -> str:
         """Return the password of the login.
@@ -97,9 +101,11 @@ class ZooKeeperAccess:
         Raises:
             NoCredentials: the file cannot be read.
         """
-        if not self.sasl_password_file:
-            return self.sasl_password
-        return secret_text(self.sasl_password_file, "zookeeper_sasl_password_file").strip()
+        password = self.sasl_password
+        if self.sasl_password_file:
+            password = secret_text(self.sasl_password_file, "zookeeper_sasl_password_file").strip()
+        remember(password)
+        return password
 
     def sasl_options(self) -> dict[str, Any] | None:
         """Return the options of pure-sasl's client, besides host and service; None without a login."""

@@ -25,6 +25,7 @@ from clients.pulsar.admin.errors import (
 )
 from clients.tls import Tls, stamp_of
 from models.destinations import Destinations
+from models.redaction import remember
 
 _METADATA = "/.well-known/openid-configuration"
 # A token is renewed this long before it expires, or after nine tenths of a short life.
@@ -234,7 +235,7 @@ class ClientCredentials(httpx.Auth):
     def _key(self, request: httpx.Request) -> _Key:
         path = self._options.key_file
         try:
-            return _Key.model_validate(json.loads(path.read_text()))
+            key = _Key.model_validate(json.loads(path.read_text()))
         except ValidationError as error:
             # Its own text would show the secret.
             wrong = ", ".join(str(place) for problem in error.errors() for place in problem["loc"])
@@ -242,6 +243,8 @@ class ClientCredentials(httpx.Auth):
         except (OSError, ValueError) as error:
             said = error.strerror if isinstance(error, OSError) else "it is not JSON"
             raise AdminDenied(f"the key file {path} cannot be read ({said})", **where(request)) from None
+        remember(key.client_secret.get_secret_value())
+        return key
 
 
 @functools.lru_cache(maxsize=32)
@@ -251,6 +254,7 @@ def _shared_credentials(options: OAuth2) -> ClientCredentials:
 
 
 def _authorize(request: httpx.Request, token: str) -> None:
+    remember(token)
     request.headers["Authorization"] = f"Bearer {token}"
 
 

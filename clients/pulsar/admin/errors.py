@@ -34,6 +34,7 @@ from clients.errors import (
 )
 from clients.json_text import read_json
 from clients.pulsar.admin.bodies import text_of
+from models.redaction import redacted
 from models.text import shown
 
 ErrorT = TypeVar("ErrorT", bound="AdminError")
@@ -65,7 +66,7 @@ class AdminError(StoreError):
         self.method = method
         self.url = url
         self.status = status
-        self.reason = reason
+        self.reason = redacted(reason)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickle would call the class with the message alone.
@@ -185,7 +186,7 @@ def reason_of(answer: httpx.Response) -> str:
 
 
 def _restored(kind: type[ErrorT], message: str, fields: dict[str, Any]) -> ErrorT:
-    error = kind.__new__(kind, shown(message, LONGEST_MESSAGE))
+    error = kind.__new__(kind, shown(redacted(message), LONGEST_MESSAGE))
     error.__dict__.update(fields)
     return error
 
