@@ -274,8 +274,9 @@ class ReadEndpoint:
     def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
         full = path if path.startswith("/lookup/") else f"{BASE}{path}"
         untold: AdminError | None = None
+        tls_only = False
         for number in self._in_turn():
-            if isinstance(untold, AdminUntrusted) and not self.urls[number].startswith("https:"):
+            if tls_only and not self.urls[number].startswith("https:"):
                 continue
             try:
                 answer = self._session.request(method, f"{self.urls[number]}{full}", **more)
@@ -283,6 +284,7 @@ class ReadEndpoint:
                 if not _may_go_on(method, error):
                     raise
                 untold = untold or error
+                tls_only |= isinstance(error, AdminUntrusted)
                 continue
             if number != self._first:
                 _LOG.warning("%s; asking %s instead", untold, self.urls[number])
