@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from temporalio import activity
+
 from clients.errors import (
     DestinationRefused,
+    NoServer,
     StoreConflict,
     StoreDenied,
     StoreError,
     StoreNotFound,
     StoreProtocolError,
+    StoreUnreachable,
     StoreUnsupported,
     by_class,
 )
@@ -31,6 +35,9 @@ _CODES: dict[type[StoreError], tuple[str, str]] = {
     StoreProtocolError: ("UNREADABLE", "check the address and the path; restore or delete the node that is named"),
 }
 
+_TRIES = 3
+"""Attempts of an activity in which a server may be silent; the last one notes it as a blocker, which is final."""
+
 
 class Findings:
     """Collects blockers and warnings; a check that fails does not stop the other ones."""
@@ -50,15 +57,27 @@ class Findings:
     def check(self, what: str, check: Callable[[], object], *, of: str = "") -> bool:
         """Run a check, and return whether it ran; a `StoreError` becomes a blocker.
 
+        A connection that breaks, or an answer that does not come in time, may be a matter of seconds. The first
+        attempts of an activity pass it on, so that Temporal starts another one.
+
         Args:
             what: what cannot be used if the check fails.
             check: may raise `StoreError`.
             of: prefix of the blocker's code, for example `SOURCE`.
+
+        Raises:
+            StoreUnreachable: a server was silent in one of the first attempts.
         """
         try:
             check()
         except StoreError as error:
+            if isinstance(error, StoreUnreachable) and not isinstance(error, NoServer) and _may_be_repeated():
+                raise
             code, cure = by_class(_CODES, error)
             self.block(f"{of}_{code}" if of else code, f"{what} cannot be used: {error}", cure)
             return False
         return True
+
+
+def _may_be_repeated() -> bool:
+    return activity.in_activity() and activity.info().attempt < _TRIES
