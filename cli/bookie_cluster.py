@@ -99,6 +99,8 @@ def servers(input: BookieClusterInput) -> Servers:
         metadata=input.store,
         stores={"metadata store": input.store},
         bookie_clusters={cluster.name: cluster.root for cluster in (input.source, input.target)},
+        credentials=input.credentials,
+        store_credentials=input.store_credentials,
     )
 
 

@@ -18,4 +18,6 @@ def servers(input: MetadataStoreInput) -> Servers:
         stores={"source": source, "target": input.target_url},
         bookie_clusters={"the source": ledgers} if source.scheme == "zk" else {},
         needs_brokers=input.mode is Mode.LIVE,
+        credentials=input.credentials,
+        store_credentials=input.store_credentials,
     )

@@ -31,6 +31,7 @@ class Servers:
         bookie_clusters: roots of ledgers' metadata, by the names of the bookie clusters.
         needs_brokers: whether brokers must be running when the migration starts.
         credentials: name of the credentials in the worker's settings; empty for the default ones.
+        store_credentials: the same for stores that have their own.
         others: servers of further clusters.
         selects: returns whether the workflow concerns a namespace, `tenant/namespace`.
     """
@@ -41,6 +42,7 @@ class Servers:
     bookie_clusters: Mapping[str, StoreUrl] = field(default_factory=dict[str, StoreUrl])
     needs_brokers: bool = True
     credentials: str = ""
+    store_credentials: Mapping[StoreUrl, str] = field(default_factory=dict[StoreUrl, str])
     others: tuple[Servers, ...] = ()
     selects: Callable[[str], bool] = lambda _: True
 

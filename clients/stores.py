@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from clients.bookie_access import BookieAccess
@@ -34,20 +35,48 @@ MAX_RAISE = 5_000_000
 _SERVER_LAG = 3.0
 
 
-class Access(NamedTuple):
-    """Credentials and timeout for stores; plain data, so that it can be sent to an executor.
+class StoreAccess(NamedTuple):
+    """Credentials and timeout for one store; plain data, so that it can be sent to an executor.
 
     Attributes:
         zookeeper: credentials and TLS settings for ZooKeeper.
         timeout: longest wait for one answer, in seconds.
         oxia: credentials and TLS settings for Oxia.
-        bookies: TLS settings for the cluster's bookies.
+        bookies: TLS settings for the bookies that are registered in the store.
     """
 
     zookeeper: ZooKeeperAccess = ANONYMOUS
     timeout: float = 10.0
     oxia: OxiaAccess = ANONYMOUS_OXIA
     bookies: BookieAccess = BookieAccess()
+
+
+class Access(NamedTuple):
+    """Credentials and timeout for the stores of a migration, some of which have their own; plain data.
+
+    Attributes:
+        common: for all other stores.
+        others: address of a store, and what its servers get.
+    """
+
+    common: StoreAccess = StoreAccess()
+    others: tuple[tuple[StoreUrl, StoreAccess], ...] = ()
+
+    def to(self, url: StoreUrl) -> StoreAccess:
+        """Return what the servers of an address get, whatever its root."""
+        own = (access for other, access in self.others if other.shares_servers(url))
+        return next(own, self.common)
+
+    @classmethod
+    def of_each(cls, credentials: Mapping[StoreUrl, str], access: Callable[[str], Access]) -> Access:
+        """Create it for stores with credentials of their own.
+
+        Args:
+            credentials: name of the credentials of each store; those of the first one are the common ones.
+            access: returns the access with the credentials of a name; may raise.
+        """
+        each = [(url, access(name).common) for url, name in credentials.items()]
+        return cls(each[0][1], tuple(each))
 
     @classmethod
     def from_settings(cls, settings: Settings, name: str = "") -> Access:
@@ -59,18 +88,21 @@ class Access(NamedTuple):
         """
         credentials, destinations = settings.credentials_of(name), settings.destinations_of(name)
         return cls(
-            zookeeper=ZooKeeperAccess.of(credentials, destinations),
-            oxia=OxiaAccess.of(credentials, destinations),
-            bookies=BookieAccess(bookies_tls(credentials), destinations),
-            timeout=settings.store_timeout.total_seconds(),
+            StoreAccess(
+                zookeeper=ZooKeeperAccess.of(credentials, destinations),
+                oxia=OxiaAccess.of(credentials, destinations),
+                bookies=BookieAccess(bookies_tls(credentials), destinations),
+                timeout=settings.store_timeout.total_seconds(),
+            )
         )
 
 
 def open_reader(url: StoreUrl, access: Access) -> StoreReader:
     """Return a client that cannot write."""
+    own = access.to(url)
     if url.scheme == "zk":
-        return ZooKeeperReader(url, access=access.zookeeper, timeout=access.timeout)
-    return OxiaReader(url, access=access.oxia, timeout=access.timeout)
+        return ZooKeeperReader(url, access=own.zookeeper, timeout=own.timeout)
+    return OxiaReader(url, access=own.oxia, timeout=own.timeout)
 
 
 def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Guard | None = None) -> StoreWriter:
@@ -84,16 +116,17 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Gu
             Oxia, which has no condition over several records, still applies writes that were sent before for
             `late_writes_last` seconds.
     """
+    own = access.to(url)
     if url.scheme == "zk":
         return ZooKeeperWriter(
             url,
-            access=access.zookeeper,
-            timeout=access.timeout,
+            access=own.zookeeper,
+            timeout=own.timeout,
             keep_versions=keep_versions,
             max_raise=MAX_RAISE,
             guard=guard,
         )
-    return OxiaWriter(url, access=access.oxia, timeout=access.timeout, guard=guard)
+    return OxiaWriter(url, access=own.oxia, timeout=own.timeout, guard=guard)
 
 
 def late_writes_last(url: StoreUrl) -> float:
@@ -103,9 +136,10 @@ def late_writes_last(url: StoreUrl) -> float:
 
 def open_remover(url: StoreUrl, access: Access, guard: Guard) -> StoreRemover:
     """Return a client that deletes in bulk, as long as the guard allows it."""
+    own = access.to(url)
     if url.scheme == "zk":
-        return ZooKeeperRemover(url, guard, access=access.zookeeper, timeout=access.timeout)
-    return OxiaRemover(url, guard, access=access.oxia, timeout=access.timeout)
+        return ZooKeeperRemover(url, guard, access=own.zookeeper, timeout=own.timeout)
+    return OxiaRemover(url, guard, access=own.oxia, timeout=own.timeout)
 
 
 def last_transaction(url: StoreUrl, access: Access) -> int:
@@ -116,7 +150,8 @@ def last_transaction(url: StoreUrl, access: Access) -> int:
     """
     if url.scheme != "zk":
         return 0
-    with Connection(url, access=access.zookeeper, timeout=access.timeout) as connection:
+    own = access.to(url)
+    with Connection(url, access=own.zookeeper, timeout=own.timeout) as connection:
         return connection.sync()
 
 
@@ -126,7 +161,8 @@ def write_mark(url: StoreUrl, access: Access) -> int:
     Raises:
         StoreError: the store failed.
     """
-    return last_transaction(url, access) or level_versions(url, access=access.oxia, timeout=access.timeout)
+    own = access.to(url)
+    return last_transaction(url, access) or level_versions(url, access=own.oxia, timeout=own.timeout)
 
 
 def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
@@ -148,7 +184,8 @@ def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
     if first.scheme != "zk" or not first.overlaps(second.model_copy(update={"hosts": first.hosts})):
         return False
     # mutant: metadata-store/stores-differ-by-address
-    return lead_to_one_ensemble(first, second, access=access.zookeeper, timeout=access.timeout)
+    accesses = [access.to(url).zookeeper for url in (first, second)]
+    return lead_to_one_ensemble(first, second, accesses, timeout=access.common.timeout)
 
 
 def revoke_permits(url: StoreUrl, access: Access) -> None:
@@ -160,23 +197,26 @@ def revoke_permits(url: StoreUrl, access: Access) -> None:
     Raises:
         StoreError: the store failed.
     """
+    own = access.to(url)
     if url.scheme == "zk":
-        with Connection(url, access=access.zookeeper, timeout=access.timeout) as connection:
+        with Connection(url, access=own.zookeeper, timeout=own.timeout) as connection:
             connection.sync()
             revoke_zookeeper_permits(connection)
     else:
-        end_removers(url, access=access.oxia, timeout=access.timeout)
+        end_removers(url, access=own.oxia, timeout=own.timeout)
 
 
 def open_cas_reader(url: StoreUrl, access: Access) -> CasReader:
     """Return single records, which it cannot write; a context manager."""
+    own = access.to(url)
     if url.scheme == "zk":
-        return ZooKeeperCasReader(CoordinationReader(url, access=access.zookeeper, timeout=access.timeout))
-    return OxiaCas(url, access=access.oxia, timeout=access.timeout)
+        return ZooKeeperCasReader(CoordinationReader(url, access=own.zookeeper, timeout=own.timeout))
+    return OxiaCas(url, access=own.oxia, timeout=own.timeout)
 
 
 def open_cas(url: StoreUrl, access: Access) -> CasStore:
     """Return single records, which change by compare-and-set; a context manager."""
+    own = access.to(url)
     if url.scheme == "zk":
-        return ZooKeeperCas(Coordination(url, access=access.zookeeper, timeout=access.timeout))
-    return OxiaCas(url, access=access.oxia, timeout=access.timeout)
+        return ZooKeeperCas(Coordination(url, access=own.zookeeper, timeout=own.timeout))
+    return OxiaCas(url, access=own.oxia, timeout=own.timeout)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from itertools import combinations
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel
 
 _HOST_PORT = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}$")
 # Without a port, ZooKeeper's own; a name of digits alone is the port of a host that is called zk.
@@ -14,7 +16,7 @@ _ZOOKEEPER_PORT = 2181
 _FORMS = "zk:host:port[,host:port...][/chroot] or oxia://host:port[/namespace]"
 
 
-class StoreUrl(BaseModel):
+class StoreUrl(BaseModel, frozen=True, extra="forbid"):
     """One metadata store.
 
     Attributes:
@@ -22,8 +24,6 @@ class StoreUrl(BaseModel):
         hosts: `host:port` of every server named; Oxia has one entry point.
         root: the chroot of a ZooKeeper store (empty or `/a/b`), or the namespace of an Oxia store.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     scheme: Literal["zk", "oxia"]
     hosts: tuple[str, ...]
@@ -39,14 +39,35 @@ class StoreUrl(BaseModel):
         """The product's name, for sentences that people read."""
         return "ZooKeeper" if self.scheme == "zk" else "Oxia"
 
+    def shares_servers(self, other: StoreUrl) -> bool:
+        """Return whether both have a server in common, by its address."""
+        return self.scheme == other.scheme and bool(set(self.hosts) & set(other.hosts))
+
     def overlaps(self, other: StoreUrl) -> bool:
         """Return whether one of both trees holds the other: same servers, same or nested root."""
-        if self.scheme != other.scheme or not set(self.hosts) & set(other.hosts):
+        if not self.shares_servers(other):
             return False
         if self.scheme == "oxia":
             return self.root == other.root
         mine, theirs = self.root + "/", other.root + "/"
         return mine.startswith(theirs) or theirs.startswith(mine)
+
+
+def require_one_set(credentials: Mapping[StoreUrl, str]) -> None:
+    """Refuse different credentials for stores on the same servers: servers, not roots, decide which ones are sent.
+
+    Args:
+        credentials: name of the credentials of each store.
+
+    Raises:
+        ValueError: two stores that share a server have different ones.
+    """
+    for (first, name), (second, other) in combinations(credentials.items(), 2):
+        if name != other and first.shares_servers(second):
+            raise ValueError(
+                f"{first} and {second} are on the same servers, and have different credentials ({name!r} and "
+                f"{other!r}); use one set, which may hold several logins"
+            )
 
 
 def require_scheme(text: str) -> str:

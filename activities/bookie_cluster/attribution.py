@@ -295,7 +295,7 @@ def _attribute(value: bytes, serving: dict[str, set[int]]) -> bytes | None:
 
 def _all_brokers(task: BookieClusterTask) -> PluginAdmin:
     with task.broker_store() as store:
-        return PluginAdmin(task.runtime.admin, brokers(store))
+        return PluginAdmin(task.admin, brokers(store))
 
 
 def _named(reference: LedgerReference) -> str:
@@ -331,7 +331,7 @@ def rewrite(
         StoreError: the store cannot be read or written; which nodes were changed is not known.
     """
     done: list[str] = []
-    access = task.access
+    access = task.access.to(task.input.store)
 
     def change_some(paths: Sequence[str]) -> list[str]:
         tried = _prepared(store, connection, {path: changes[path] for path in paths})
@@ -400,7 +400,7 @@ def promote_cursors(task: BookieClusterTask, store: StoreReader, moves: Sequence
         return moved
     parallelism = task.input.migration_concurrency
     with (
-        PluginAdmin(task.runtime.admin, brokers(store), parallelism) as admin,
+        PluginAdmin(task.admin, brokers(store), parallelism) as admin,
         task.zookeeper() as zookeeper,
         ThreadPoolExecutor(parallelism) as pool,
     ):

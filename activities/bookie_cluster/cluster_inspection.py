@@ -239,7 +239,8 @@ def _ask_bookies(
 ) -> None:
     timeout = task.input.old_ledger_read_timeout.total_seconds()
     silent: list[str] = []
-    with Bookies(directory.bookies, access=task.access.bookies, read_timeout=timeout) as bookies:
+    access = task.access.to(directory.url).bookies
+    with Bookies(directory.bookies, access=access, read_timeout=timeout) as bookies:
         for bookie in seen.bookies.values():
             try:
                 space = bookies.free_space(bookie.bookie_id)

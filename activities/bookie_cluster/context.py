@@ -16,6 +16,7 @@ from clients.bookkeeper.cluster import Cluster, open_cluster
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader
+from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from clients.stores import Access, open_cas, open_cas_reader, open_reader, revoke_permits
@@ -51,8 +52,17 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
 
     @property
     def access(self) -> Access:
-        """Credentials and timeout for ZooKeeper."""
-        return self.runtime.access
+        """Credentials and timeout for the brokers' metadata store, and for both clusters.
+
+        Raises:
+            NoCredentials: the settings lack credentials that the input names.
+        """
+        return Access.of_each(self.input.store_credentials, self.runtime.stores_of)
+
+    @property
+    def admin(self) -> AdminAccess:
+        """Access to brokers; errors as in `access`."""
+        return self.runtime.admin_of(self.input.credentials)
 
     @property
     def pair(self) -> LedgerPair:
@@ -102,7 +112,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
             for cluster in (self.input.source, self.input.target)
             if cluster.root.root.startswith(f"{store.root}/") and set(cluster.root.hosts) & set(store.hosts)
         ]
-        survey(census, store, self.access, self.runtime.admin, own=own)
+        survey(census, store, self.access, self.admin, own=own)
 
     def zookeeper(self) -> Coordination:
         """Return a session with the brokers' metadata store; opens as a context manager, as all of these do."""
@@ -110,7 +120,8 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
 
     def reading(self, url: StoreUrl) -> CoordinationReader:
         """Open a read-only session with a ZooKeeper: of the brokers' metadata store, or of a cluster's ledgers."""
-        return CoordinationReader(url, access=self.access.zookeeper, timeout=self.access.timeout)
+        own = self.access.to(url)
+        return CoordinationReader(url, access=own.zookeeper, timeout=own.timeout)
 
     def id_generator(self, cluster: BookieCluster) -> Coordination:
         """Return a session with the root of a cluster's ledgers."""
@@ -144,11 +155,12 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
 
     def broker_view(self) -> BrokerView:
         """Return a view of the brokers' answers."""
-        return BrokerView(self.runtime.admin)
+        return BrokerView(self.admin)
 
     def broker_controller(self) -> BrokerController:
         """Return the controller that stops and starts brokers in this direction."""
         return BrokerController(self, self.direction)
 
     def _session(self, url: StoreUrl) -> Coordination:
-        return Coordination(url, access=self.access.zookeeper, timeout=self.access.timeout)
+        own = self.access.to(url)
+        return Coordination(url, access=own.zookeeper, timeout=own.timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import covered
+from activities.pulsar.credentials_check import unusable_credentials
 from activities.pulsar.exclusion import (
     another_cluster,
     bookies_on_the_move,
@@ -51,7 +53,7 @@ from clients.pulsar.references import LedgerReference, ReferenceKind
 from models.bookie_cluster.input import KIND, BookieClusterInput, BrokerControl, Direction, LedgerScope, Routing
 from models.bookie_cluster.results import IdCheck, LedgerSurvey, SwitchPrecheck
 from models.bookie_registry import BOOTSTRAP, SwitchClaim
-from models.lifecycle.failures import NAMED
+from models.lifecycle.failures import NAMED, Blocker
 from models.lifecycle.input import SourceCleanup
 
 # Measured with two bookies on one machine, limited by its two cores: the time of a copy and its comparison.
@@ -70,7 +72,11 @@ _STOPPERS = {
 @step(BookieClusterTask, reads_only=True)
 def precheck(task: BookieClusterTask) -> SwitchPrecheck:
     """Return all blockers, each with its cure."""
-    result = SwitchPrecheckRun(task).run()
+    run, input = SwitchPrecheckRun(task), task.input
+    ends = (("SOURCE", input.source_credentials), ("TARGET", input.target_credentials))
+    if unusable := unusable_credentials(task.runtime, (("", input.credentials), *ends)):
+        return run.without_servers(unusable)
+    result = run.run()
     census, store = FeatureCensus(task.input.cluster), task.input.store
     return covered(result, task.input, census, task.survey, store=store, access=task.access)
 
@@ -86,6 +92,11 @@ class SwitchPrecheckRun:
         self._bootstrap: str | None = None
         self._ids: IdCheck | None = None
         self._committed = False
+
+    def without_servers(self, blockers: Iterable[Blocker]) -> SwitchPrecheck:
+        """Return a result with these blockers, for which no server was asked."""
+        self._findings.blockers.extend(blockers)
+        return self._result(None, None, None, 0.0)
 
     def run(self) -> SwitchPrecheck:
         """Check everything that can be checked, whatever else fails."""

@@ -45,7 +45,6 @@ class Runtime:
         # Created once, so that sessions share tokens.
         self._admins = {name: AdminAccess.from_settings(settings, name) for name in names}
         self._stores = {name: Access.from_settings(settings, name) for name in names}
-        self.admin, self.access = self._admins[""], self._stores[""]
         self.engine = SparkEngine(
             settings.spark_master,
             driver_memory=settings.spark_driver_memory,

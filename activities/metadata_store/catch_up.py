@@ -33,7 +33,7 @@ def catch_up(task: MetadataStoreTask, pre: PreCopy, seconds: float) -> CatchUp:
     while (remaining := end - time.monotonic()) > 0:
         task.context.pause(min(_POLL_SECONDS, remaining))
         # Each round opens a session, which costs the source a transaction. So a few changes wait for the last round.
-        if len(task.watch.collect(task.runtime.access.timeout).paths) > FEW_CHANGES or task.watch.gap():
+        if len(task.watch.collect(task.access.common.timeout).paths) > FEW_CHANGES or task.watch.gap():
             since, more, scanned, version = _catch_up_once(task, since)
             changed, gap, highest = changed + more, gap or scanned, max(highest, version)
     # A record that changes very often may have a version above the margin now.
@@ -44,7 +44,7 @@ def catch_up(task: MetadataStoreTask, pre: PreCopy, seconds: float) -> CatchUp:
 def not_caught_up(task: MetadataStoreTask) -> str:
     """Return why the cut-over would scan, or copy much, with writes blocked; empty if it would not."""
     watch = task.watch
-    dirty = watch.collect(task.runtime.access.timeout)
+    dirty = watch.collect(task.access.common.timeout)
     if gap := watch.gap():
         return gap
     return f"{len(dirty.paths):,} records changed since" if len(dirty.paths) > _MANY_CHANGES else ""

@@ -99,7 +99,7 @@ def census(task: MetadataStoreTask, sessions: dict[str, int] | None = None) -> C
         task: the migration.
         sessions: of services in the target at the commit.
     """
-    input, access, admin = task.input, task.runtime.access, task.runtime.admin
+    input, access, admin = task.input, task.access, task.admin
     unknown: list[str] = []
     with open_reader(input.target_url, access) as target:
         running, services, absent = brokers(target), not_restarted(target, sessions or {}), absent_bookies(target)
@@ -173,11 +173,12 @@ def _stores(settings: Mapping[str, str]) -> list[tuple[str, StoreUrl]]:
 
 def _connections(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
     """Return the addresses of other clients of a ZooKeeper, and the servers that do not report theirs."""
+    to_store = access.to(url)
     others: set[str] = set()
     hidden: list[str] = []
     for host in url.hosts:
         try:
-            text = four_letter(host, "cons", access=access.zookeeper, timeout=access.timeout)
+            text = four_letter(host, "cons", access=to_store.zookeeper, timeout=to_store.timeout)
         except StoreError as error:
             hidden.append(str(error))
             continue

@@ -35,7 +35,7 @@ def clean_source(task: MetadataStoreTask, sessions: dict[str, int] | None = None
         ApplicationError: `SourceInUse` where a service uses the source or may use it.
     """
     # Checked before each step: a service that came back would lose the metadata that it uses.
-    require_unused_source(task.input, task.runtime.access, sessions or {})
+    require_unused_source(task.input, task.access, sessions or {})
     begun = time.monotonic()
     # The deleting tasks check this claim, so those of an earlier attempt stop.
     take_source(task)

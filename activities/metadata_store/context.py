@@ -19,7 +19,8 @@ from activities.metadata_store.source_watch import SourceWatch, Watches
 from activities.pulsar.coverage import survey
 from activities.pulsar.feature_census import FeatureCensus
 from clients.cas.claims import ClaimKeeper
-from clients.stores import late_writes_last, open_cas, revoke_permits
+from clients.pulsar.admin.access import AdminAccess
+from clients.stores import Access, late_writes_last, open_cas, revoke_permits
 from clients.zookeeper.watch import ChangeFeed
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
@@ -59,16 +60,29 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
         super().__init__(runtime, execution, attempt, context)
         self._background = runtime.shared(BackgroundTasks)
         self._watches = runtime.shared(Watches)
-        input = self.input
-        self._pair = Pair(input.source_url, input.target_url, runtime.access, parts=input.concurrency)
         #: Metadata writes are blocked until this step is done.
         self.urgent = False
         self._flag: FlagKeeper | None = None
 
     @property
+    def access(self) -> Access:
+        """Credentials and timeout for both stores.
+
+        Raises:
+            NoCredentials: the settings lack credentials that the input names.
+        """
+        return Access.of_each(self.input.store_credentials, self.runtime.stores_of)
+
+    @property
+    def admin(self) -> AdminAccess:
+        """Access to brokers; errors as in `access`."""
+        return self.runtime.admin_of(self.input.credentials)
+
+    @property
     def pair(self) -> Pair:
         """Both stores, for reading only."""
-        return replace(self._pair, urgent=self.urgent)
+        input = self.input
+        return Pair(input.source_url, input.target_url, self.access, parts=input.concurrency, urgent=self.urgent)
 
     @property
     def source_has_flag(self) -> bool:
@@ -98,7 +112,7 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
         Raises:
             StoreError: the source cannot be read.
         """
-        survey(census, self.input.source_url, self.runtime.access, self.runtime.admin)
+        survey(census, self.input.source_url, self.access, self.admin)
 
     def watch_deadline(self) -> None:
         """Schedule this process to unblock writes after the deadline, in case Temporal is not available then.
@@ -108,7 +122,7 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
         due = self.input.blocked_deadline.total_seconds() + _GRACE
 
         def expire() -> bool:
-            with open_cas(self.input.source_url, self.runtime.access) as store:
+            with open_cas(self.input.source_url, self.access) as store:
                 before = read_state(store)
                 FlagKeeper(store, self.attempt).expire()
             if before.blocked_by(self.workflow_id):
@@ -125,14 +139,14 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
         """Schedule this process to repeat the flag for a while, for services that were disconnected when it was set."""
 
         def again() -> bool:
-            with open_cas(self.input.source_url, self.runtime.access) as store:
+            with open_cas(self.input.source_url, self.access) as store:
                 return not FlagKeeper(store, self.attempt).rebroadcast()
 
         self._background.schedule(f"flag of {self.run_id}", _REPEAT_FLAG, again)
 
     def new_feed(self) -> ChangeFeed:
         """Return a feed of the source's changes, not started yet."""
-        return ChangeFeed(self.input.source_url, access=self.runtime.access.zookeeper)
+        return ChangeFeed(self.input.source_url, access=self.access.to(self.input.source_url).zookeeper)
 
     @property
     def fenced_pair(self) -> Pair:
@@ -142,13 +156,13 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
     @contextmanager
     def source_claim(self) -> Generator[ClaimKeeper[SourceClaim]]:
         """Open the claim in the source, which excludes other migrations of its cluster."""
-        with open_cas(self.input.source_url, self.runtime.access) as store:
+        with open_cas(self.input.source_url, self.access) as store:
             yield ClaimKeeper(store, SourceClaim, self.attempt)
 
     @contextmanager
     def target_claim(self) -> Generator[TargetKeeper]:
         """Open the claim in the target."""
-        with open_cas(self.input.target_url, self.runtime.access) as store:
+        with open_cas(self.input.target_url, self.access) as store:
             yield TargetKeeper(store, self.attempt, str(self.input.source_url))
 
     @contextmanager
@@ -158,7 +172,7 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
         if self._flag is not None:
             yield self._flag
             return
-        with open_cas(self.input.source_url, self.runtime.access) as store:
+        with open_cas(self.input.source_url, self.access) as store:
             self._flag = FlagKeeper(store, self.attempt)
             try:
                 yield self._flag
@@ -205,7 +219,7 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
     def _stop_earlier_writers(self) -> None:
         # Single paths are written to Oxia by version, which is fence enough; only its bulk deletions use sessions.
         if self.input.target_url.scheme == "zk":
-            revoke_permits(self.input.target_url, self.runtime.access)
+            revoke_permits(self.input.target_url, self.access)
 
 
 def name_paths(paths: Iterable[bytes], most: int = 10) -> str:

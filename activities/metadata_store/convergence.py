@@ -79,7 +79,7 @@ def all_changes(task: MetadataStoreTask, since_zxid: int) -> Changes:
     watch, scanned = task.watch, ""
     while True:
         # Collect before reading the gap, which then shows a feed that breaks in between.
-        dirty = watch.collect(task.runtime.access.timeout)
+        dirty = watch.collect(task.access.common.timeout)
         gap = watch.gap()
         if not gap:
             return Changes(watch, dirty, scanned, since_zxid)

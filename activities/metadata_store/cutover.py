@@ -171,7 +171,7 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
             floor = equal.floor
             # Brokers of 5.0.1 continue writing such records after the flag was set.
             # mutant: metadata-store/indexes-are-not-checked-at-the-commit
-            require_no_indexed(task.input, task.runtime.access)
+            require_no_indexed(task.input, task.access)
             task.context.check()
             # The check above is the last chance of a rollback or a deadline to prevent the commit.
             flag.advance(
@@ -194,7 +194,7 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
     with task.target_claim() as claim:
         claim.release()
     task.repeat_flag()
-    with open_reader(task.input.target_url, task.runtime.access) as target:
+    with open_reader(task.input.target_url, task.access) as target:
         sessions = {service.name: service.owner for service in registered(target)}
     contested = {*late.contested, *later.contested}
     return Completion(
@@ -227,7 +227,7 @@ def _copy_until_equal(task: MetadataStoreTask, flag: FlagKeeper, pre: PreCopy) -
     end, rounds, floor = 0.0, 0, pre.version_floor
     while True:
         # Read after all copies to the target, and before any service writes there.
-        target = last_transaction(task.input.target_url, task.runtime.access) or floor
+        target = last_transaction(task.input.target_url, task.access) or floor
         # Mark before collecting. A worker that takes over after the commit searches late writes from here on.
         mark = flag.mark()
         changes = all_changes(task, pre.since_zxid)
@@ -252,7 +252,7 @@ def _copy_until_equal(task: MetadataStoreTask, flag: FlagKeeper, pre: PreCopy) -
                 replica.apply(dirty)  # mutant: metadata-store/records-of-others-are-not-copied-before-the-commit
             floor = raise_floor(task, replica.highest, floor)  # mutant: metadata-store/no-line-at-the-commit
         if rounds and not differing:
-            target = last_transaction(task.input.target_url, task.runtime.access) or floor
+            target = last_transaction(task.input.target_url, task.access) or floor
             return _EqualStores(CommitPoint(mark, target), floor)
         # Not before the first round, which may scan the source and copy much.
         rounds += 1
@@ -272,7 +272,7 @@ def _await_late_participants(task: MetadataStoreTask) -> None:
         ApplicationError: `ParticipantsNotReady` if such a service stays.
     """
     begun = time.monotonic()
-    source_url, target_url, access = task.input.source_url, task.input.target_url, task.runtime.access
+    source_url, target_url, access = task.input.source_url, task.input.target_url, task.access
     with open_reader(source_url, access) as source, open_reader(target_url, access) as target:
         while named := _late_services(source, target):
             if time.monotonic() - begun > LATE_PARTICIPANTS_SECONDS:
@@ -313,7 +313,7 @@ def follow(task: MetadataStoreTask, pre: PreCopy) -> LateWrites:
         # At each check: a service that missed the flag may have been disconnected until now, without any write.
         flag.rebroadcast()  # mutant: metadata-store/checks-do-not-repeat-the-flag
         commit = _commit_point(flag.state(), pre, pre.version_floor)
-        services = bool(still_registered(task.input.source_url, task.runtime.access))
+        services = bool(still_registered(task.input.source_url, task.access))
         with task.replica(FlagPhase.COMPLETED) as replica:
             late = follow_once(task, replica, commit, services=services)
     return LateWrites(
@@ -342,7 +342,7 @@ def _complete_offline(task: MetadataStoreTask) -> Completion:
     Raises:
         ApplicationError: `SourceInUse` if services registered in the source.
     """
-    with open_reader(task.input.source_url, task.runtime.access) as source:
+    with open_reader(task.input.source_url, task.access) as source:
         running = still_in_use(source)
     if running:
         raise ApplicationError(

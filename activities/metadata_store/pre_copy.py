@@ -133,7 +133,7 @@ def _take_target_unless_late(task: MetadataStoreTask) -> TargetClaim:
 def _take_target(task: MetadataStoreTask) -> TargetClaim:
     """Claim the target for this attempt; every earlier one stops."""
     input = task.input
-    refuse_one_store(input.source_url, input.target_url, task.attempt, task.runtime.access)
+    refuse_one_store(input.source_url, input.target_url, task.attempt, task.access)
     with task.target_claim() as target:
         target.claim(task.input.throttle)
         return target.renew(copying=True)
@@ -163,7 +163,7 @@ def _own_target(task: MetadataStoreTask, claim: TargetClaim) -> None:
 
 
 def _in_the_way(task: MetadataStoreTask) -> Blocker | None:
-    access = task.runtime.access
+    access = task.access
     with open_reader(task.input.source_url, access) as source, open_reader(task.input.target_url, access) as target:
         if used := used_by_others(target, lambda: {service.name for service in registered(source)}):
             return used
@@ -202,7 +202,7 @@ def raise_floor(task: MetadataStoreTask, highest: int, current: int = 0) -> int:
     floor = max(min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR), current)
     task.context.clear_progress()
     with task.context.waiting(WaitKind.STORE, "Oxia to number new versions above the copied ones"):
-        access = task.runtime.access
+        access = task.access.to(task.input.target_url)
         raise_version_floor(task.input.target_url, floor, access=access.oxia, timeout=access.timeout)
     return floor
 

@@ -21,6 +21,7 @@ from activities.metadata_store.occupied import (
 )
 from activities.metadata_store.rollback import release
 from activities.pulsar.coverage import covered
+from activities.pulsar.credentials_check import unusable_credentials
 from activities.pulsar.exclusion import (
     CLUSTERS,
     another_cluster,
@@ -80,8 +81,18 @@ def precheck(task: MetadataStoreTask) -> Precheck:
 
     Writes that an earlier run left blocked are unblocked first.
     """
-    runtime = task.runtime
-    check = PrecheckRun(task.input, task.workflow_id, runtime.access, runtime.admin, partial(release, task))
+    names = (("", task.input.credentials), ("TARGET", task.input.target_credentials))
+    if unusable := unusable_credentials(task.runtime, names):
+        return Precheck(
+            blockers=tuple(unusable),
+            survey=None,
+            participants=(),
+            flag=FlagPhase.NOT_STARTED,
+            estimated_copy_seconds=0.0,
+            estimated_blocked_seconds=0.0,
+            estimate_basis="nothing was read",
+        )
+    check = PrecheckRun(task.input, task.workflow_id, task.access, task.admin, partial(release, task))
     result = check.run(task.engine, task.pair, tag=task.tag())
     return covered(
         result,
@@ -89,7 +100,7 @@ def precheck(task: MetadataStoreTask) -> Precheck:
         FeatureCensus(task.input.cluster),
         task.survey,
         store=task.input.source_url,
-        access=runtime.access,
+        access=task.access,
     )
 
 
@@ -484,11 +495,12 @@ class PrecheckRun:
         if url.scheme != "oxia":
             self._check_old_flag()
             return
+        own = self._access.to(url)
         # The probe writes, so it runs only without blockers. Only it proves that versions are kept: Oxia 0.14 accepts
         # the override fields and ignores them.
         if not self._input.dry_run and not self._findings.blockers:
-            probe_target(url, access=self._access.oxia, timeout=self._access.timeout)
-        elif not speaks_v1(url, access=self._access.oxia, timeout=self._access.timeout):
+            probe_target(url, access=own.oxia, timeout=own.timeout)
+        elif not speaks_v1(url, access=own.oxia, timeout=own.timeout):
             raise StoreUnsupported(
                 f"Oxia at {url.hosts[0]} is too old to keep versions; a migration needs Oxia 0.16 or newer"
             )

@@ -64,10 +64,10 @@ def prepare(task: MetadataStoreTask) -> Preparation:
             _stop_lost_tasks(task)
             able.require()
             require_covered(task.input, task.survey)
-            require_no_indexed(task.input, task.runtime.access)  # mutant: metadata-store/transactions-are-checked-once
+            require_no_indexed(task.input, task.access)  # mutant: metadata-store/transactions-are-checked-once
             if gap := not_caught_up(task):  # mutant: metadata-store/writes-are-blocked-during-a-scan
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
-            mark = write_mark(task.input.target_url, task.runtime.access)
+            mark = write_mark(task.input.target_url, task.access)
         task.watch_deadline()
         # The mark is stored with the flag, for an attempt that finds the flag set.
         state = flag.advance(FlagPhase.PREPARATION, task.input.target, target_mark=mark)
@@ -79,7 +79,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
         able.require()
         watch = _watch_or_scan(task)
         with (
-            open_reader(task.input.source_url, task.runtime.access) as source,
+            open_reader(task.input.source_url, task.access) as source,
             task.replica(FlagPhase.PREPARATION) as replica,
         ):
             pause = _FIRST_POLL
@@ -109,7 +109,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
 
 
 def _able_brokers(task: MetadataStoreTask, timeout: float) -> AbleBrokers:
-    access, admin = task.runtime.access, task.runtime.admin
+    access, admin = task.access, task.admin
 
     def running() -> list[Service]:
         with open_reader(task.input.source_url, access) as source:
@@ -162,7 +162,7 @@ def _readiness(
         waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
         return _Readiness(f"participants {', '.join(waiting)}")
     # Ephemerals may be new since the bulk compare; the read below shows which of these paths are ephemerals.
-    watch.add_ephemerals(watch.collect(task.runtime.access.timeout).paths)
+    watch.add_ephemerals(watch.collect(task.access.common.timeout).paths)
     ephemerals = replica.ephemerals((path for path in watch.ephemerals if is_recreated(path)), mark)
     absent = [ephemeral for ephemeral in ephemerals if not ephemeral.recreated]
     if not absent:

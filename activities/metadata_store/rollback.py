@@ -96,7 +96,7 @@ def _in_use(task: MetadataStoreTask) -> str:
     """Return why services may use the target; empty where none can."""
     if task.input.mode is Mode.OFFLINE:
         # In live mode, services may have ephemerals there from a failed attempt.
-        with open_reader(task.input.target_url, task.runtime.access) as target:
+        with open_reader(task.input.target_url, task.access) as target:
             services = still_in_use(target)
         if services:  # mutant: metadata-store/rollback-clears-what-services-use
             return f"services use the target: {', '.join(services)}"

@@ -61,9 +61,8 @@ def survey(
 def check_zookeeper(findings: Findings, store: StoreUrl, access: Access, accepted: Accepted) -> None:
     """Add findings for untested ZooKeeper releases of a metadata store; nothing for another store."""
     if store.scheme == "zk":
-        versions = {
-            host: zookeeper_release(host, access=access.zookeeper, timeout=access.timeout) for host in store.hosts
-        }
+        own = access.to(store)
+        versions = {host: zookeeper_release(host, access=own.zookeeper, timeout=own.timeout) for host in store.hosts}
         check_zookeepers(findings, versions, accepted)
 
 

@@ -22,8 +22,9 @@ def next_ledger_id(store: StoreUrl, access: Access) -> int | None:
     Raises:
         StoreError: the store cannot be read.
     """
+    own = access.to(store)
     if store.scheme != "zk":
-        generator = read_oxia_generator(store, access=access.oxia, timeout=access.timeout)
+        generator = read_oxia_generator(store, access=own.oxia, timeout=own.timeout)
         return generator.next_id if generator else None
-    with CoordinationReader(ledgers_of(store), access=access.zookeeper, timeout=access.timeout) as coordination:
+    with CoordinationReader(ledgers_of(store), access=own.zookeeper, timeout=own.timeout) as coordination:
         return read_generator(coordination).next_id if coordination.exists("/") else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Generic, Self, TypeVar
 
 from activities.lifecycle.context import ActivityContext
@@ -43,16 +44,23 @@ class PulsarCluster(Generic[AccessT_co]):
         self.attempt = attempt
         self.context = context
         self._open = ExitStack()
-        access = runtime.admin_of(input.credentials)
-        self.admin = self._open.enter_context(
-            PulsarAdmin.open(access, input.admin_urls, connections=MAX_CONCURRENT_REQUESTS)
-        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+
+    @cached_property
+    def admin(self) -> PulsarAdmin:
+        """The admin interface.
+
+        Raises:
+            NoCredentials: the settings lack the credentials that the input names.
+        """
+        access = self.runtime.admin_of(self.input.credentials)
+        opened = PulsarAdmin.open(access, self.input.admin_urls, connections=MAX_CONCURRENT_REQUESTS)
+        return self._open.enter_context(opened)
 
     @property
     def stores(self) -> Access:

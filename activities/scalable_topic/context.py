@@ -14,6 +14,7 @@ from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import StepTask
 from activities.pulsar.coverage import ResultT, covered, survey
+from activities.pulsar.credentials_check import unusable_credentials
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.namespace_guard import NamespaceGuard, RecordGuard
 from activities.pulsar.pulsar_cluster import PulsarCluster
@@ -22,10 +23,12 @@ from activities.scalable_topic.regular_topic import GRACE
 from clients.cas.claims import ClaimKeeper, held_by
 from clients.cas.store import CasStore
 from clients.errors import ClaimHeld, StoreNotFound, StoreUnreachable, Superseded
+from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError, AdminNotFound
 from clients.pulsar.names import TopicName
 from models.lifecycle.claim import Attempt, Claim
 from models.lifecycle.execution import Execution
+from models.lifecycle.failures import Blocker
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.claims import (
     GuardedNamespace,
@@ -105,10 +108,19 @@ class ClusterTask(StepTask[InputT_co]):
     ) -> None:
         super().__init__(runtime, execution, attempt, context)
         self.cluster = self.open.enter_context(PulsarCluster(runtime, self.input, attempt, context))
-        self.admin, self.each = self.cluster.admin, self.cluster.each
+        self.each = self.cluster.each
         self.owners = Owners(runtime)
         self._ended: set[str] = set()
         self._running: dict[str, bool] = {}
+
+    @property
+    def admin(self) -> PulsarAdmin:
+        """The cluster's admin interface."""
+        return self.cluster.admin
+
+    def unusable_credentials(self) -> list[Blocker]:
+        """Return a blocker if this worker lacks the credentials of the input, or cannot use a file of theirs."""
+        return unusable_credentials(self.runtime, [("", self.input.credentials)])
 
     def survey(self, census: FeatureCensus, namespaces: Collection[str]) -> None:
         """Add the features of the cluster, and the policies of some namespaces (`tenant/namespace`), to a census.

@@ -20,6 +20,8 @@ from models.scalable_topic.results import Precheck, Survey
 @step(TopicTask, reads_only=True)
 def precheck(task: TopicTask) -> Precheck:
     """Check the cluster and the topic; write nothing (PRECHECK)."""
+    if unusable := task.unusable_credentials():
+        return Precheck(blockers=tuple(unusable))
     findings = Findings()
     check_cluster(task, findings)
     topics: list[TopicInventory] = []
@@ -42,6 +44,8 @@ def precheck(task: TopicTask) -> Precheck:
 @step(NamespaceTask, reads_only=True)
 def survey(task: NamespaceTask) -> Survey:
     """Check the cluster and all topics; write nothing (PRECHECK)."""
+    if unusable := task.unusable_credentials():
+        return Survey(blockers=tuple(unusable))
     findings = Findings()
     check_cluster(task, findings)
     result = Survey(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))

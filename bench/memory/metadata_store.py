@@ -45,7 +45,7 @@ class _Migration:
         """Run PRECHECK."""
 
         def run(task: MetadataStoreTask) -> Mapping[str, float]:
-            check = PrecheckRun(task.input, task.workflow_id, task.runtime.access, task.runtime.admin, lambda: None)
+            check = PrecheckRun(task.input, task.workflow_id, task.access, task.admin, lambda: None)
             result = check.run(task.engine, task.pair, tag=task.tag())
             assert not result.blockers, result.blockers
             assert result.survey is not None

@@ -27,7 +27,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.store import StoreReader
-from clients.stores import Access, open_reader
+from clients.stores import Access, StoreAccess, open_reader
 from models.credentials import UnknownCredentials
 from models.defects import Product
 from models.lifecycle.input import Accepted
@@ -73,15 +73,19 @@ def _differences(subject: str, first: Release, second: Release, migration: str) 
 def _cluster_findings(
     servers: Servers, settings: Settings, migration: str = "", accepted: Accepted = _NOTHING_ACCEPTED
 ) -> _FindingsAndRelease:
+    names = {servers.metadata: servers.credentials, **servers.store_credentials}
     try:
-        access = Access.from_settings(settings, servers.credentials)
+        access = Access.of_each(names, partial(Access.from_settings, settings))
         admin = AdminAccess.from_settings(settings, servers.credentials)
     except UnknownCredentials as error:
-        cure = f"correct the input, or set {variable('credentials')}__{servers.credentials.upper()}__…"
+        lacking = next(name for name in names.values() if name and name not in settings.credentials)
+        cure = f"correct the input, or set {variable('credentials')}__{lacking.upper()}__…"
         yield failed(f"credentials of {servers.cluster}", CommandFailed(ExitCode.USAGE, str(error), cure))
         return None
-    hosts = _Hosts(settings, servers.credentials)
-    hosts.add(address for store in servers.stores.values() for address in store.hosts)
+    lists = {name: _Hosts(settings, name) for name in (servers.credentials, *names.values())}
+    hosts = lists[servers.credentials]
+    for store in servers.stores.values():
+        lists[names.get(store, servers.credentials)].add(store.hosts)
     checks = [
         Check(f"{role} {url.hosts[0]}", partial(_answers, url, access))
         for role, store in servers.stores.items()
@@ -93,8 +97,11 @@ def _cluster_findings(
     if migration:
         yield from _features(servers, access, admin, migration, accepted)
     for name, root in servers.bookie_clusters.items():
-        yield from _bookies(name, root, access, hosts)
-    yield from hosts.findings()
+        own = lists[names.get(root, servers.credentials)]
+        own.add(root.hosts)
+        yield from _bookies(name, root, access, own)
+    for each in lists.values():
+        yield from each.findings()
     return release
 
 
@@ -134,7 +141,8 @@ def _answers(url: StoreUrl, access: Access) -> str:
     top = _read(url, access, lambda reader: reader.children(b"/"))
     taken = time.monotonic() - begun
     where = f"{url.root} of " if url.root else ""
-    how = " with TLS" if (access.zookeeper if url.scheme == "zk" else access.oxia).tls else ""
+    own = access.to(url)
+    how = " with TLS" if (own.zookeeper if url.scheme == "zk" else own.oxia).tls else ""
     took = format_value(taken, Unit(Quantity.TIME))
     return f"{where}{url.display} has {len(top)} nodes at its top; read{how} in {took}"
 
@@ -259,12 +267,13 @@ def _bookies(name: str, root: StoreUrl, access: Access, hosts: _Hosts) -> Iterat
         yield warning(subject, f"no bookie is registered below {root}", "start them, and check the address")
     if down := sorted(members - up.keys()):
         yield warning(subject, f"these are down: {', '.join(down)}", "start them; until then ledgers may lack replicas")
+    own = access.to(root)
     yield from run_checks(
-        [Check(f"bookie {bookie_id}", partial(_bookie, bookie, up, access)) for bookie_id, bookie in up.items()]
+        [Check(f"bookie {bookie_id}", partial(_bookie, bookie, up, own)) for bookie_id, bookie in up.items()]
     )
 
 
-def _bookie(bookie: Bookie, registered: dict[str, Bookie], access: Access) -> str | Finding:
+def _bookie(bookie: Bookie, registered: dict[str, Bookie], access: StoreAccess) -> str | Finding:
     subject = f"bookie {bookie.bookie_id}"
     try:
         with Bookies(lambda: registered, access=access.bookies, read_timeout=access.timeout) as bookies:

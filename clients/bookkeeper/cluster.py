@@ -101,7 +101,7 @@ def open_cluster(
     """
     with (
         LedgerDirectoryWriter(url, access, claims) as directory,
-        Bookies(directory.bookies, access=access.bookies, read_timeout=read_timeout, loop=loop) as bookies,
+        Bookies(directory.bookies, access=access.to(url).bookies, read_timeout=read_timeout, loop=loop) as bookies,
     ):
         yield Cluster(directory, bookies)
 

@@ -70,8 +70,8 @@ class LedgerDirectory(Closeable):
         self.url = url
         self.members: set[str] = set()
         self.undecodable: dict[int, str] = {}
-        self._access = access
-        self._reader = ZooKeeperReader(url, access=access.zookeeper, timeout=access.timeout)
+        self._access = access.to(url)
+        self._reader = ZooKeeperReader(url, access=self._access.zookeeper, timeout=self._access.timeout)
         self._always_long: bool | None = None
 
     def __enter__(self) -> Self:

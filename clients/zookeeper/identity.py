@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from clients.errors import StoreConflict
 from clients.zookeeper import wire
@@ -12,7 +12,11 @@ from models.store_url import StoreUrl
 
 
 def lead_to_one_ensemble(
-    first: StoreUrl, second: StoreUrl, *, access: ZooKeeperAccess = ANONYMOUS, timeout: float = 10
+    first: StoreUrl,
+    second: StoreUrl,
+    accesses: Sequence[ZooKeeperAccess] = (ANONYMOUS, ANONYMOUS),
+    *,
+    timeout: float = 10,
 ) -> bool:
     """Return whether the servers of two addresses belong to one ensemble; only reads.
 
@@ -22,7 +26,7 @@ def lead_to_one_ensemble(
     Args:
         first: one address, whose root exists.
         second: another one, whose root holds the first one's or lies in it.
-        access: credentials and TLS settings.
+        accesses: credentials and TLS settings of each.
         timeout: seconds without an answer after which a server counts as unreachable.
 
     Raises:
@@ -30,8 +34,8 @@ def lead_to_one_ensemble(
     """
     servers = [url.model_copy(update={"root": ""}) for url in (first, second)]
     with (
-        Connection(servers[0], access=access, timeout=timeout) as link,
-        Connection(servers[1], access=access, timeout=timeout) as other,
+        Connection(servers[0], access=accesses[0], timeout=timeout) as link,
+        Connection(servers[1], access=accesses[1], timeout=timeout) as other,
     ):
         link.sync()
         other.sync()

@@ -13,7 +13,7 @@ from models.bookie_registry import REGISTRY, RESERVED
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
-from models.store_url import StoreUrl, parse_store_url, require_scheme
+from models.store_url import StoreUrl, parse_store_url, require_one_set, require_scheme
 
 KIND = "bookie-cluster"
 
@@ -109,6 +109,10 @@ class BookieClusterInput(MigrationInput):
         metadata_url: the brokers' metadata store, `zk:host:port[,...][/chroot]`.
         source: the cluster that brokers use now.
         target: the cluster that they must use.
+        credentials: name of the credentials in the worker's settings, for brokers, stores and bookies; empty for the
+            default ones.
+        source_credentials: those of the source's store and bookies; by default `credentials`.
+        target_credentials: those of the target's; by default `credentials`.
         routing: `restart` or `attribution`.
         ledgers: which ledgers move with routing `restart`; `all` needs `exclusive`.
         exclusive: only this Pulsar cluster uses the source; else ledgers that its metadata do not refer to are
@@ -135,6 +139,9 @@ class BookieClusterInput(MigrationInput):
     metadata_url: Annotated[str, AfterValidator(_zookeeper)]
     source: BookieCluster
     target: BookieCluster
+    credentials: str = ""
+    source_credentials: str | None = None
+    target_credentials: str | None = None
     routing: Routing
     ledgers: LedgerScope = LedgerScope.REFERENCED
     exclusive: Bool = False
@@ -166,6 +173,7 @@ class BookieClusterInput(MigrationInput):
                 f"source {self.source.metadataServiceUri} and target {self.target.metadataServiceUri} are, or hold, "
                 "the same root; two clusters need roots of their own"
             )
+        require_one_set(self.store_credentials)
         if self.routing is Routing.ATTRIBUTION and self.ledgers is LedgerScope.ALL:
             raise ValueError("ledgers: with routing `attribution` schema and cursor ledgers move; leave this out")
         if self.ledgers is LedgerScope.ALL and not self.exclusive:
@@ -176,6 +184,13 @@ class BookieClusterInput(MigrationInput):
         if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
             raise ValueError(NO_CLEANUP)
         return self
+
+    @property
+    def store_credentials(self) -> dict[StoreUrl, str]:
+        """Name of the credentials of each store, of which the brokers' is the first."""
+        ends = ((self.source, self.source_credentials), (self.target, self.target_credentials))
+        own = {cluster.root: self.credentials if name is None else name for cluster, name in ends}
+        return {self.store: self.credentials, **own}
 
     @property
     def store(self) -> StoreUrl:

@@ -53,4 +53,4 @@ def share_servers(first: Addresses, second: Addresses) -> bool:
     if {*first.admin_urls} & {*second.admin_urls}:
         return True
     store, other = parse_store_url(first.metadata_url), parse_store_url(second.metadata_url)
-    return (store.scheme, store.root) == (other.scheme, other.root) and bool({*store.hosts} & {*other.hosts})
+    return store.root == other.root and store.shares_servers(other)

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
 from models.lifecycle.units import format_value
-from models.store_url import StoreAddress, StoreUrl, parse_store_url
+from models.store_url import StoreAddress, StoreUrl, parse_store_url, require_one_set
 
 KIND = "metadata-store"
 
@@ -29,6 +29,9 @@ class MetadataStoreInput(MigrationInput):
         source: address of the metadata: `zk:host:port[,...][/chroot]` or `oxia://host:port[/namespace]`.
         target: new address, in the same forms. Brokers get this text as their new store, so they must be able to reach
             it. Live migrations start from ZooKeeper.
+        credentials: name of the credentials in the worker's settings, for brokers and stores; empty for the
+            default ones.
+        target_credentials: those of the target; by default `credentials`.
         mode: `live` or `offline`.
         preparation_timeout: how long brokers and bookies may take to recreate their ephemerals in the target.
         blocked_deadline: longest time with metadata writes blocked; then the migration fails by itself.
@@ -49,6 +52,8 @@ class MetadataStoreInput(MigrationInput):
 
     source: StoreAddress
     target: StoreAddress
+    credentials: str = ""
+    target_credentials: str | None = None
     mode: Mode = Mode.LIVE
     preparation_timeout: Duration = Field(default=timedelta(seconds=60), gt=timedelta(0), le=timedelta(hours=1))
     blocked_deadline: Duration = Field(default=timedelta(minutes=5), gt=timedelta(0), le=timedelta(hours=6))
@@ -68,6 +73,7 @@ class MetadataStoreInput(MigrationInput):
     def _stores_fit(self) -> MetadataStoreInput:
         if self.source_url.overlaps(self.target_url):
             raise ValueError(f"source {self.source} and target {self.target} are, or hold, the same tree")
+        require_one_set(self.store_credentials)
         if self.mode is Mode.LIVE and self.source_url.scheme != "zk":
             raise ValueError(
                 "a live migration starts from ZooKeeper: only there brokers and bookies watch the migration flag; "
@@ -83,6 +89,12 @@ class MetadataStoreInput(MigrationInput):
         if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
             raise ValueError(NO_CLEANUP)
         return self
+
+    @property
+    def store_credentials(self) -> dict[StoreUrl, str]:
+        """Name of the credentials of each store."""
+        target = self.credentials if self.target_credentials is None else self.target_credentials
+        return {self.source_url: self.credentials, self.target_url: target}
 
     @property
     def source_url(self) -> StoreUrl:

@@ -59,7 +59,7 @@ class BlueSource(Closeable):
         assert ends.ledgers is not None
         directory = self._stack.enter_context(LedgerDirectory(ends.ledgers, ends.access))
         bookies = self._stack.enter_context(
-            Bookies(directory.bookies, access=ends.access.bookies, read_timeout=ends.read_timeout)
+            Bookies(directory.bookies, access=ends.access.to(ends.ledgers).bookies, read_timeout=ends.read_timeout)
         )
         reader = LedgerReader(bookies)
         for ledger_id, entries in self._copy.ledgers:

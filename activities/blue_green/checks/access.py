@@ -12,9 +12,9 @@ from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.topics import topics_of
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.runtime import Runtime
-from clients.errors import NoCredentials, StoreDenied, StoreNotFound
+from activities.pulsar.credentials_check import unusable_credentials
+from clients.errors import StoreDenied, StoreNotFound
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.lookup import connect, greet
 from models.blue_green.input import BlueGreenInput
@@ -94,22 +94,5 @@ def _blocker(cause: str) -> Blocker:
 
 def lacking_credentials(runtime: Runtime, input: BlueGreenInput) -> list[Blocker]:
     """Return blockers for credentials that this worker lacks or cannot use."""
-    return list(_lacking(runtime, input))
-
-
-def _lacking(runtime: Runtime, input: BlueGreenInput) -> Iterator[Blocker]:
-    named = [("blue", input.blue.credentials), ("green", input.green.credentials)]
-    for side, name in (*named, *(("client", name) for name in input.client_credentials)):
-        code = f"{side.upper()}_CREDENTIALS"
-        try:
-            HttpSession(runtime.admin_of(name)).close()
-        except NoCredentials as error:
-            variables = f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__…"
-            cure = f"correct the name in the input, or set {variables} for all workers"
-            yield Blocker(code=code, cause=f"{error}.", cure=cure)
-        except StoreDenied as error:
-            yield Blocker(
-                code=code,
-                cause=f"the credentials {name!r} cannot be used: {error}.",
-                cure="correct the worker's settings",
-            )
+    clusters = (("BLUE", input.blue.credentials), ("GREEN", input.green.credentials))
+    return unusable_credentials(runtime, (*clusters, *(("CLIENT", name) for name in input.client_credentials)))

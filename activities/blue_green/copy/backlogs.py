@@ -223,7 +223,8 @@ def _copy_of(
 
 def _ledgers(task: AnyBlueGreenTask) -> StoreUrl | None:
     """Return where the ledgers of blue are; None if they cannot be read past its brokers."""
-    root, access = ledgers_of(task.input.blue.store), task.runtime.stores_of(task.input.blue.credentials)
+    root = ledgers_of(task.input.blue.store)
+    access = task.runtime.stores_of(task.input.blue.credentials).to(root)
     if root.scheme != "zk":
         return None
     with CoordinationReader(root, access=access.zookeeper, timeout=access.timeout) as reader:

@@ -62,11 +62,12 @@ def raise_ids(
     if ids is None or ids.enough:
         return ids
     store, above = input.green.store, ids.blue + _ROOM
+    own = of_green.to(store)
     if store.scheme != "zk":
         fence()
-        raised = raise_oxia_generator(store, above, access=of_green.oxia, timeout=of_green.timeout)
+        raised = raise_oxia_generator(store, above, access=own.oxia, timeout=own.timeout)
         return LedgerIds(ids.blue, raised.next_id)
-    with Coordination(ledgers_of(store), access=of_green.zookeeper, timeout=of_green.timeout) as coordination:
+    with Coordination(ledgers_of(store), access=own.zookeeper, timeout=own.timeout) as coordination:
         fence()
         return LedgerIds(ids.blue, raise_generator(coordination, above).next_id)
 

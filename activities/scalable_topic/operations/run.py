@@ -61,6 +61,8 @@ def check(task: OperationTask) -> OperationCheck:
 
     An operation that changes topics is also compared with the features in use, without those of single topics.
     """
+    if unusable := task.unusable_credentials():
+        return OperationCheck(blockers=tuple(unusable))
     findings = Findings()
     check_servers(task, findings)
     if findings.blockers:

@@ -251,7 +251,7 @@ def test_the_client_of_a_cluster_that_nothing_needs_is_closed(place: Place) -> N
 
 def test_brokers_without_the_plugin_are_distinguished(place: Place) -> None:
     """The error of a real broker, which lacks the requests, names the cure; without brokers the error says so."""
-    access = place.steps.runtime.admin
+    access = place.steps.runtime.admin_of("")
     real = Service("broker today", 1, f'{{"webServiceUrl": "{place.stack.admin_urls[0]}"}}'.encode())
     with (
         PluginAdmin(access, [real]) as admin,

@@ -15,7 +15,7 @@ from clients.oxia import oxia_pb2 as pb
 from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.connection import OxiaConnection
 from clients.store import Record
-from clients.stores import Access, open_cas, revoke_permits, write_mark
+from clients.stores import Access, StoreAccess, open_cas, revoke_permits, write_mark
 from models.destinations import Destinations
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.provision import Toolchain
@@ -71,7 +71,7 @@ def test_all_clients_get_in(url: StoreUrl, secure: SecureOxia) -> None:
     with OxiaReader(url, access=secure.access) as reader:
         assert len(reader.children(b"/tree")) == len(records)
         assert sum(len(batch) for partition in reader.partitions(4) for batch in reader.scan(partition)) == len(records)
-    access = Access(oxia=secure.access)
+    access = Access(StoreAccess(oxia=secure.access))
     with open_cas(url, access) as store:
         store.create("/claims/one", b"1")
         node = store.get("/claims/one")

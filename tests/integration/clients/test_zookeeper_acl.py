@@ -10,7 +10,7 @@ import pytest
 
 from clients.cas.store import Check, Create, Set, remove_tree
 from clients.errors import StoreConflict, StoreDenied
-from clients.stores import Access, open_cas, open_cas_reader, revoke_permits
+from clients.stores import Access, StoreAccess, open_cas, open_cas_reader, revoke_permits
 from clients.zookeeper import Connection, ZooKeeperReader, ZooKeeperWriter, wire
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.acl import is_own
@@ -48,7 +48,7 @@ def url(request: pytest.FixtureRequest, stack: Stack, secure: SecureZooKeeper) -
     """An empty store."""
     store = parse_store_url(f"{stack.zk_url}{request.param}")
     yield store
-    with open_cas(store, Access(secure.access)) as cas:
+    with open_cas(store, Access(StoreAccess(secure.access))) as cas:
         for name in cas.children("/"):
             if name != "zookeeper":
                 remove_tree(cas, f"/{name}", cas.delete)
@@ -71,13 +71,13 @@ def acl(url: StoreUrl, access: ZooKeeperAccess, path: str) -> set[tuple[str, str
 
 def test_claims_belong_to_all_workers_with_the_credentials(url: StoreUrl, secure: SecureZooKeeper) -> None:
     """A worker's claim can be read by everyone, and changed and deleted by any worker with the same credentials."""
-    with open_cas(url, Access(secure.access)) as store:
+    with open_cas(url, Access(StoreAccess(secure.access))) as store:
         store.create(CLAIM, b"1")
         store.create(FLAG, b"flag")
     assert acl(url, secure.access, CLAIM) == OURS
     for open_node in (FLAG, COORDINATOR, "/pulsar"):
         assert acl(url, secure.access, open_node) == OPEN
-    with open_cas(url, Access(secure.other)) as store:
+    with open_cas(url, Access(StoreAccess(secure.other))) as store:
         node = store.get(CLAIM)
         assert node
         with pytest.raises(StoreDenied, match="give credentials that may"):
@@ -85,10 +85,10 @@ def test_claims_belong_to_all_workers_with_the_credentials(url: StoreUrl, secure
         with pytest.raises(StoreDenied):
             store.transaction([Set(CLAIM, b"forged", node.version)])
         store.set(FLAG, b"of a broker", -1)
-    with open_cas(url, Access(replace(secure.access, tls=secure.other.tls))) as store:
+    with open_cas(url, Access(StoreAccess(replace(secure.access, tls=secure.other.tls)))) as store:
         store.transaction([Check(CLAIM, node.version), Create(f"{CLAIM}-topics", b"")])
         store.set(CLAIM, b"2", node.version)
-    with open_cas(url, Access(secure.access)) as store:
+    with open_cas(url, Access(StoreAccess(secure.access))) as store:
         node = store.get(CLAIM)
         assert node
         assert node.value == b"2"
@@ -99,7 +99,7 @@ def test_claims_belong_to_all_workers_with_the_credentials(url: StoreUrl, secure
 def test_nodes_of_a_transaction_are_protected(url: StoreUrl, secure: SecureZooKeeper) -> None:
     """Each node of a transaction has the ACL of its own path; missing parents too."""
     progress = "/admin/bookie-clusters/orchestrator/one"
-    with open_cas(url, Access(secure.access)) as store:
+    with open_cas(url, Access(StoreAccess(secure.access))) as store:
         store.create(progress, b"")
         store.create(f"{ROOT}/tenant", b"")
         store.transaction([Create(f"{ROOT}/tenant/topic", b""), Create("/admin/bookie-clusters/first", b"")])
@@ -107,13 +107,13 @@ def test_nodes_of_a_transaction_are_protected(url: StoreUrl, secure: SecureZooKe
         assert acl(url, secure.access, own) == OURS
     for open_node in ("/admin", "/admin/bookie-clusters", "/admin/bookie-clusters/first", "/pulsar"):
         assert acl(url, secure.access, open_node) == OPEN
-    with open_cas(url, Access(secure.other)) as store, pytest.raises(StoreDenied):
+    with open_cas(url, Access(StoreAccess(secure.other))) as store, pytest.raises(StoreDenied):
         store.delete(f"{ROOT}/tenant/topic", -1)
 
 
 def test_permits_are_protected_and_can_be_revoked(url: StoreUrl, secure: SecureZooKeeper) -> None:
     """A writer's permit cannot be forged by another client, and another worker takes it back."""
-    with open_cas(url, Access(secure.access)) as store:
+    with open_cas(url, Access(StoreAccess(secure.access))) as store:
         store.create(CLAIM, b"1")
     taken: list[bool] = []
 
@@ -124,11 +124,11 @@ def test_permits_are_protected_and_can_be_revoked(url: StoreUrl, secure: SecureZ
     with ZooKeeperWriter(url, access=secure.access, keep_versions=True, guard=guard) as writer:
         writer.put(record("/copied"), over=None)
         writer.flush()
-        with open_cas_reader(url, Access(secure.access)) as reader:
+        with open_cas_reader(url, Access(StoreAccess(secure.access))) as reader:
             (permit,) = [name for name in reader.children(COORDINATOR) if "writer" in name]
         assert acl(url, secure.access, f"{COORDINATOR}/{permit}") == OURS
         taken.append(True)
-        revoke_permits(url, Access(secure.access))
+        revoke_permits(url, Access(StoreAccess(secure.access)))
         writer.put(record("/late"), over=None)
         with pytest.raises(StoreConflict, match="another run took the claim"):
             writer.flush()
@@ -155,7 +155,7 @@ def test_a_server_that_knows_no_identity(stack: Stack, url: StoreUrl, secure: Se
     stack.reconfigure("zookeeper-1", **settings)
     try:
         unknown = replace(secure.access, sasl_username="")
-        with open_cas(url, Access(unknown)) as store:
+        with open_cas(url, Access(StoreAccess(unknown))) as store:
             store.create(CLAIM, b"1")
             store.transaction([Create(f"{CLAIM}-topics", b"")])
         write(url, [record(f"{CLAIM}-copies", b"v")], access=unknown)
@@ -177,7 +177,7 @@ def test_credentials_of_addauth_protect_too(make_stack: MakeStack) -> None:
     """A digest credential is an identity like a login."""
     url = parse_store_url(make_stack(StackSpec(zookeepers=1)).zk_url)
     access = ZooKeeperAccess(auth=(("digest", b"us:secret"),), destinations=LOOPBACK_PLAIN)
-    with open_cas(url, Access(access)) as store:
+    with open_cas(url, Access(StoreAccess(access))) as store:
         store.create(CLAIM, b"1")
     entries: Any = acl(url, access, CLAIM)
     assert {(scheme, permissions) for scheme, _, permissions in entries} == {("digest", 31), ("world", 1)}

@@ -15,7 +15,7 @@ from cli.doctor.servers import server_findings
 from cli.migrations import Servers
 from clients.errors import NoCredentials, NoServer, StoreDenied, StoreError, StoreUnreachable
 from clients.store import Record
-from clients.stores import Access, open_cas
+from clients.stores import Access, StoreAccess, open_cas
 from clients.zookeeper import ChangeFeed, Connection, Coordination, ZooKeeperReader, ZooKeeperWriter, four_letter
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.coordination import zookeeper_release
@@ -142,7 +142,7 @@ def test_answers_that_come_together_are_read_together(url: StoreUrl, secure: Sec
 
 def test_claims_and_words(url: StoreUrl, secure: SecureZooKeeper) -> None:
     """Compare-and-set works over TLS, and so do four letter words."""
-    with open_cas(url, Access(secure.access)) as store:
+    with open_cas(url, Access(StoreAccess(secure.access))) as store:
         store.create("/claims/one", b"1")
         node = store.get("/claims/one")
         assert node

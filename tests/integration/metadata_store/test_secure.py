@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clients.store import COORDINATOR
-from clients.stores import Access, open_cas_reader
+from clients.stores import Access, StoreAccess, open_cas_reader
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
@@ -90,5 +90,5 @@ def test_live_migration_over_tls(make_stack: MakeStack, secure: SecureZooKeeper,
         admin.create_topic("new")
         traffic.wait_for_more(10)
         assert traffic.verify() > 20
-    with open_cas_reader(parse_store_url(stack.zk_url), Access(secure.other)) as reader:
+    with open_cas_reader(parse_store_url(stack.zk_url), Access(StoreAccess(secure.other))) as reader:
         assert reader.get(CLAIM)

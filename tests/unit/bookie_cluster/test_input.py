@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from clients.stores import Access, StoreAccess
 from models.bookie_cluster.input import BookieClusterInput, BrokerControl, Direction, LedgerScope, Routing
 from models.bookie_cluster.results import IdCheck
 from models.lifecycle.input import SourceCleanup
+from models.store_url import parse_store_url
 
 SOURCE = {"name": "old", "metadataServiceUri": "zk+hierarchical://zk-1:2181/ledgersA"}
 TARGET = {"name": "new", "metadataServiceUri": "metadata-store:zk:zk-1:2181/new"}
@@ -100,6 +102,7 @@ def test_needed_fields(field: str) -> None:
         ({"target": {"name": "new", "metadataServiceUri": "zk://zk-1:2181/ledgersA/b"}}, "the same root"),
         ({"routing": "attribution", "ledgers": "all"}, "ledgers: with routing `attribution`"),
         ({"ledgers": "all"}, '"exclusive": true'),
+        ({"target_credentials": "new"}, "are on the same servers, and have different credentials ('' and 'new')"),
         ({"cleanup_at_window_end": True}, 'cleanup_at_window_end does nothing with "cleanup": "leave"'),
     ],
 )
@@ -108,6 +111,24 @@ def test_fields_that_do_not_fit_each_other(wrong: dict[str, Any], what: str) -> 
     with pytest.raises(ValidationError) as refused:
         BookieClusterInput.model_validate({**PLAN, **wrong})
     assert what in str(refused.value)
+
+
+def test_each_store_has_credentials() -> None:
+    """A cluster without credentials of its own has the common ones; its roots get what its servers get."""
+    source = {**SOURCE, "metadataServiceUri": "zk+hierarchical://zk-2:2181/ledgersA"}
+    input = BookieClusterInput.model_validate(
+        {**PLAN, "source": source, "credentials": "blue", "source_credentials": "old"}
+    )
+    assert {str(url): name for url, name in input.store_credentials.items()} == {
+        "zk:zk-1:2181": "blue",
+        "zk:zk-2:2181/ledgersA": "old",
+        "zk:zk-1:2181/new/ledgers": "blue",
+    }
+    timeouts = {"blue": 1.0, "old": 2.0}
+    access = Access.of_each(input.store_credentials, lambda name: Access(StoreAccess(timeout=timeouts[name])))
+    assert access.to(parse_store_url("zk:zk-3:2181,zk-2:2181")).timeout == timeouts["old"]
+    for other in ("zk:zk-1:2181/new", "zk:zk-9:2181", "oxia://zk-2:2181/ledgersA"):
+        assert access.to(parse_store_url(other)).timeout == timeouts["blue"]
 
 
 def test_directions() -> None:

@@ -39,8 +39,8 @@ def test_access_travels_and_does_not_show_secrets() -> None:
     access = Access.from_settings(Settings.model_validate(FIELDS))
     assert pickle.loads(pickle.dumps(access)) == access
     assert SECRET not in repr(access)
-    assert access.zookeeper.password() == SECRET
-    assert access.zookeeper.auth_pairs() == (("digest", f"us:{SECRET}".encode()),)
+    assert access.common.zookeeper.password() == SECRET
+    assert access.common.zookeeper.auth_pairs() == (("digest", f"us:{SECRET}".encode()),)
 
 
 @pytest.mark.parametrize(

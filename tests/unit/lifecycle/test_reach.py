@@ -11,10 +11,10 @@ from collections.abc import Generator
 import pytest
 
 from clients.errors import NoServer, StoreUnreachable
-from clients.stores import Access, open_cas_reader, open_reader
+from clients.stores import Access, StoreAccess, open_cas_reader, open_reader
 from models.store_url import parse_store_url
 
-ACCESS = Access(timeout=10)
+ACCESS = Access(StoreAccess(timeout=10))
 
 
 @contextlib.contextmanager
@@ -64,7 +64,8 @@ def test_one_of_several_is_enough_to_wait_for() -> None:
     """A server that is silent may still answer: no error says that it does not exist."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"zk:127.0.0.1:{_free_port()},127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(StoreUnreachable) as refused, open_cas_reader(parse_store_url(address), Access(timeout=1)):
+        access = Access(StoreAccess(timeout=1))
+        with pytest.raises(StoreUnreachable) as refused, open_cas_reader(parse_store_url(address), access):
             pass
     assert not isinstance(refused.value, NoServer)
 
@@ -76,7 +77,7 @@ def _refused(address: str, why: str) -> None:
         begun = time.monotonic()
         with pytest.raises(NoServer) as refused, open_store(url, ACCESS) as store:
             store.read([b"/"]) if open_store is open_reader else store.get("/")  # pyright: ignore
-        assert time.monotonic() - begun < ACCESS.timeout / 2
+        assert time.monotonic() - begun < ACCESS.common.timeout / 2
         assert why in str(refused.value)
         assert "check host and port" in str(refused.value)
         assert "\n" not in str(refused.value)

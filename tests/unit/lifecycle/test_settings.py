@@ -154,7 +154,7 @@ def test_a_named_set_has_all_that_the_common_one_has(monkeypatch: pytest.MonkeyP
     assert ZooKeeperAccess.of(green, LOOPBACK).auth_pairs() == (("digest", f"green:{SECRET}".encode()),)
     bare = AdminAccess.from_settings(given, "bare")
     assert (bare.auth, bare.tls, bare.guarded) == (None, Tls(), False)
-    assert Access.from_settings(given, "bare").zookeeper.auth == ()
+    assert Access.from_settings(given, "bare").common.zookeeper.auth == ()
     assert given.credentials_of("") is given
     assert AdminAccess.from_settings(given).tls.ca_file == "common.pem"
     for shown in (repr(given), str(given), given.model_dump_json()):
@@ -248,10 +248,8 @@ def test_a_runtime_gives_each_side_its_own(monkeypatch: pytest.MonkeyPatch) -> N
         cast("Client", None),
         "queue",
     )
-    assert runtime.admin_of("") is runtime.admin
-    assert runtime.stores_of("") is runtime.access
     assert runtime.admin_of("green") is runtime.admin_of("green")
-    assert runtime.stores_of("green").zookeeper.auth == (("digest", b"green:x"),)
+    assert runtime.stores_of("green").common.zookeeper.auth == (("digest", b"green:x"),)
     wire = runtime.wire_of("green")
     assert (wire.token(), wire.tls.ca_file, runtime.wire_of("").token()) == (SECRET, "green.pem", "common")
     assert SECRET not in repr(wire)

@@ -87,9 +87,7 @@ def copy_until_equal(
     monkeypatch.setattr(cutover, "last_transaction", last_transaction)
     monkeypatch.setattr(cutover, "raise_floor", raise_floor)
     monkeypatch.setattr(cutover, "time", SimpleNamespace(monotonic=lambda: scene.now))
-    task: Any = SimpleNamespace(
-        input=SimpleNamespace(target_url=None), runtime=SimpleNamespace(access=None), replica=scene.replica
-    )
+    task: Any = SimpleNamespace(input=SimpleNamespace(target_url=None), access=None, replica=scene.replica)
     flag: Any = SimpleNamespace(mark=scene.mark)
     pre: Any = SimpleNamespace(since_zxid=1, version_floor=0)
     followed = cutover._copy_until_equal(task, flag, pre)  # pyright: ignore[reportPrivateUsage]

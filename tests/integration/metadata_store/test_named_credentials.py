@@ -1,0 +1,94 @@
+"""An offline migration between two ZooKeepers with authorities and logins of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.lifecycle.status import Outcome
+from models.metadata_store.input import MetadataStoreInput
+from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from tests.support.clients.secure_zookeeper import SecureZooKeeper
+from tests.support.clients.zookeeper_records import contents, record, write
+from tests.support.lifecycle.operator import Operator
+from tests.support.lifecycle.worker import WorkerProcess
+from tests.support.stacks import MakeStack
+
+CLUSTER = "two-authorities"
+NAMES = ("old", "new")
+
+
+@pytest.fixture
+def secured(toolchain: Toolchain, tmp_path: Path) -> dict[str, SecureZooKeeper]:
+    """Certificates and accesses of each store, by the name of its credentials."""
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+    return {name: SecureZooKeeper(toolchain, tmp_path / name) for name in NAMES}
+
+
+@pytest.fixture
+def urls(make_stack: MakeStack, secured: dict[str, SecureZooKeeper]) -> dict[str, StoreUrl]:
+    """Both stores, of which the first has the records of a cluster."""
+    specs = {name: StackSpec(zookeepers=1, zookeeper_security=each.security) for name, each in secured.items()}
+    urls = {name: parse_store_url(make_stack(spec).zk_url) for name, spec in specs.items()}
+    records = [record("/admin"), record("/admin/clusters"), record(f"/admin/clusters/{CLUSTER}", b"{}")]
+    write(urls["old"], records, access=secured["old"].access)
+    return urls
+
+
+@pytest.fixture
+def operator(toolchain: Toolchain, secured: dict[str, SecureZooKeeper], tmp_path: Path) -> Iterator[Operator]:
+    """Temporal and a worker with two sets of credentials, and no common ones."""
+    settings: dict[str, Any] = {}
+    for name, each in secured.items():
+        assert each.access.tls
+        (password := tmp_path / f"{name}.password").write_text(each.access.sasl_password)
+        prefix = f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__"
+        settings |= {
+            f"{prefix}HOSTS": "127.0.0.1",
+            f"{prefix}ZOOKEEPER_SASL_USERNAME": each.access.sasl_username,
+            f"{prefix}ZOOKEEPER_SASL_PASSWORD_FILE": str(password),
+            f"{prefix}ZOOKEEPER_TLS_CA": str(each.access.tls.ca_file),
+            f"{prefix}ZOOKEEPER_TLS_CERTIFICATE": str(each.access.tls.cert_file),
+            f"{prefix}ZOOKEEPER_TLS_KEY": str(each.access.tls.key_file),
+        }
+    with (
+        Stack(StackSpec(temporal=True), tmp_path / "temporal", toolchain) as stack,
+        WorkerProcess(stack.temporal_address, tmp_path, **settings),
+        Operator(stack.temporal_address) as operator,
+    ):
+        yield operator
+
+
+def test_each_store_gets_its_own_credentials(
+    urls: dict[str, StoreUrl], secured: dict[str, SecureZooKeeper], operator: Operator
+) -> None:
+    """Each store refuses the other one's certificate; a name that the worker lacks is a blocker."""
+
+    def input(**credentials: str) -> MetadataStoreInput:
+        return MetadataStoreInput.model_validate(
+            {
+                "cluster": CLUSTER,
+                "mode": "offline",
+                "validation_window": "PT0S",
+                "source": str(urls["old"]),
+                "target": str(urls["new"]),
+                **credentials,
+            }
+        )
+
+    unknown = str(operator.refusal(input(credentials="old", target_credentials="gone")))
+    assert "[TARGET_CREDENTIALS] the worker's settings have no credentials called 'gone'" in unknown
+    same = str(operator.refusal(input(credentials="old")))
+    assert "[TARGET_" in same
+    assert "[SOURCE_" not in same
+    report = operator.run(input(credentials="old", target_credentials="new"))
+    assert report.outcome is Outcome.DONE
+    source, target = (contents(urls[name], secured[name].access) for name in NAMES)
+    wanted = f"/admin/clusters/{CLUSTER}".encode()
+    assert source[wanted] == target[wanted]
