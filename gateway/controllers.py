@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar, cast
@@ -84,14 +84,16 @@ class UpdateRejected(Exception):
         reason: the controller's message.
         kind: type of the failure, most often a `FailureKind`.
         fault: a `LayoutFault` of a change that does not fit the layout; empty for another reason.
+        consumers: those of the update's consumers that are refused; empty if all are.
         unsure: whether the answer to an earlier attempt was lost, so that the change may have been applied.
     """
 
-    def __init__(self, reason: str, kind: str, *, unsure: bool, fault: str = "") -> None:
+    def __init__(self, reason: str, kind: str, *, unsure: bool, fault: str = "", consumers: Sequence[str] = ()) -> None:
         super().__init__(reason)
         self.reason = reason
         self.kind = kind
         self.fault = fault
+        self.consumers = (*consumers,)
         self.unsure = unsure
 
     @property
@@ -404,9 +406,15 @@ def _stop_if_due(deadline: float) -> None:
 
 def _refused(cause: BaseException, *, unsure: bool) -> UpdateRejected:
     if isinstance(cause, ApplicationError):
-        details: Any = cause.details[0] if cause.details else None
-        fault = cast("dict[str, str]", details).get("fault", "") if isinstance(details, dict) else ""
-        return UpdateRejected(cause.message, cause.type or "", unsure=unsure, fault=fault)
+        first: Any = cause.details[0] if cause.details else None
+        details = cast("dict[str, Any]", first) if isinstance(first, dict) else {}
+        return UpdateRejected(
+            cause.message,
+            cause.type or "",
+            unsure=unsure,
+            fault=details.get("fault", ""),
+            consumers=details.get("consumers", ()),
+        )
     return UpdateRejected(str(cause) or type(cause).__name__, "", unsure=unsure)
 
 

@@ -52,6 +52,7 @@ class _Asked:
         consumer: the consumer that sent it.
         joins: whether the consumer registers, or leaves.
         instance: instance of the consumer; empty if it sent none.
+        owner: the client that sent it; empty for one that may use sessions of others.
         deadline: when to give up, by the loop's clock.
         answer: the assignment of a consumer that registered; None for one that left.
     """
@@ -59,6 +60,7 @@ class _Asked:
     consumer: ConsumerKey
     joins: bool
     instance: str
+    owner: str
     deadline: float
     answer: asyncio.Future[ConsumerAssignment | None]
 
@@ -66,6 +68,11 @@ class _Asked:
     def kind(self) -> tuple[str, bool]:
         """Return the subscription and direction, which all requests of one update share."""
         return self.consumer.subscription, self.joins
+
+    @property
+    def sender(self) -> tuple[str, str]:
+        """Return the instance and the client that sent it: one update has one of each for a consumer."""
+        return self.instance, self.owner
 
 
 @dataclass(eq=False)
@@ -85,20 +92,20 @@ class _TopicQueue:
     gathering: bool = False
 
     def take(self) -> list[_Asked]:
-        """Remove and return the requests of the next update: one kind, one instance per name, each name in order."""
+        """Remove and return the requests of the next update: one kind, one sender per name, each name in order."""
         taken: list[_Asked] = []
         remaining: list[_Asked] = []
-        instances: dict[ConsumerKey, str] = {}
+        senders: dict[ConsumerKey, tuple[str, str]] = {}
         blocked = {*self.busy}
         for request in self.waiting:
             fits = not taken or request.kind == taken[0].kind
-            is_full = len(instances) == MAX_CONSUMERS_PER_UPDATE and request.consumer not in instances
-            is_other = instances.get(request.consumer, request.instance) != request.instance
+            is_full = len(senders) == MAX_CONSUMERS_PER_UPDATE and request.consumer not in senders
+            is_other = senders.get(request.consumer, request.sender) != request.sender
             if request.consumer in blocked or not fits or is_full or is_other:
                 blocked.add(request.consumer)
                 remaining.append(request)
             else:
-                instances[request.consumer] = request.instance
+                senders[request.consumer] = request.sender
                 taken.append(request)
         self.waiting = remaining
         return taken
@@ -115,7 +122,9 @@ class Registrar:
         self._updates = updates
         self._queues: dict[str, _TopicQueue] = {}
 
-    async def join(self, topic: str, consumer: ConsumerKey, deadline: float, instance: str = "") -> ConsumerAssignment:
+    async def join(
+        self, topic: str, consumer: ConsumerKey, deadline: float, instance: str = "", owner: str = ""
+    ) -> ConsumerAssignment:
         """Register a consumer, or resume its session; return its assignment.
 
         Args:
@@ -123,21 +132,24 @@ class Registrar:
             consumer: the consumer.
             deadline: when to give up, by the loop's clock.
             instance: random id of the consumer's process.
+            owner: the client that sent the request; empty for one that may use sessions of others.
 
         Raises:
             UpdateRejected, ControllerNotFound: the controller refused it, or there is none.
             HTTPProblem: the consumer left during the request, or there is no answer in time.
         """
-        answer = await self._ask(topic, consumer, deadline, instance, joins=True)
+        answer = await self._ask(topic, consumer, deadline, (instance, owner), joins=True)
         if answer is None:
             raise HTTPProblem(
                 HTTPStatus.CONFLICT, f"{consumer.name} left {consumer.subscription} while it was registered"
             )
         return answer
 
-    async def leave(self, topic: str, consumer: ConsumerKey, deadline: float, instance: str = "") -> None:
+    async def leave(
+        self, topic: str, consumer: ConsumerKey, deadline: float, instance: str = "", owner: str = ""
+    ) -> None:
         """End a consumer's session; harmless if there is none, or another instance has it. Arguments: see `join`."""
-        await self._ask(topic, consumer, deadline, instance, joins=False)
+        await self._ask(topic, consumer, deadline, (instance, owner), joins=False)
 
     async def drain(self) -> None:
         """Wait for the updates that are under way."""
@@ -145,10 +157,10 @@ class Registrar:
             await asyncio.wait(tasks)
 
     async def _ask(
-        self, topic: str, consumer: ConsumerKey, deadline: float, instance: str, *, joins: bool
+        self, topic: str, consumer: ConsumerKey, deadline: float, sender: tuple[str, str], *, joins: bool
     ) -> ConsumerAssignment | None:
         loop = asyncio.get_running_loop()
-        asked = _Asked(consumer, joins, instance, deadline, loop.create_future())
+        asked = _Asked(consumer, joins, *sender, deadline, loop.create_future())
         # The client may have disconnected.
         asked.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         queue = self._queues.setdefault(topic, _TopicQueue())
@@ -183,31 +195,40 @@ class Registrar:
         self._go(topic, queue)
 
     async def _send(self, topic: str, queue: _TopicQueue, together: Sequence[_Asked]) -> None:
+        unanswered = together
+        try:
+            while unanswered:
+                try:
+                    answers = await self._update(topic, unanswered)
+                except (UpdateRejected, ControllerNotFound, HTTPProblem) as error:
+                    refused = {*error.consumers} if isinstance(error, UpdateRejected) else set[str]()
+                    concerned = [asked for asked in unanswered if asked.consumer.name in refused] or unanswered
+                    _tell(concerned, error)
+                    unanswered = [asked for asked in unanswered if asked not in concerned]
+                else:
+                    for asked in unanswered:
+                        if not asked.answer.done():
+                            asked.answer.set_result(answers.get(asked.consumer.name))
+                    unanswered = []
+        except BaseException as error:
+            _tell(unanswered, unavailable(f"the gateway cancelled the request: {type(error).__name__}"))
+            raise
+        finally:
+            queue.busy -= {asked.consumer for asked in together}
+
+    async def _update(self, topic: str, together: Sequence[_Asked]) -> dict[str, ConsumerAssignment]:
+        """Send one update; return the assignments, by name of the consumer."""
         subscription, joins = together[0].kind
         names = tuple(sorted({asked.consumer.name for asked in together}))
         instances = {asked.consumer.name: asked.instance for asked in together if asked.instance}
+        owners = {asked.consumer.name: asked.owner for asked in together if asked.owner}
         deadline = max(asked.deadline for asked in together)
-        answers: dict[str, ConsumerAssignment] = {}
-        try:
-            if joins:
-                request = Registrations(subscription=subscription, consumers=names, instances=instances)
-                answers = await self._updates.update(
-                    topic, "register", request, dict[str, ConsumerAssignment], deadline
-                )
-            else:
-                leaving = Departures(subscription=subscription, consumers=names, instances=instances)
-                await self._updates.update(topic, "unregister", leaving, type(None), deadline)
-        except (UpdateRejected, ControllerNotFound, HTTPProblem) as error:
-            _tell(together, error)
-        except BaseException as error:
-            _tell(together, unavailable(f"the gateway cancelled the request: {type(error).__name__}"))
-            raise
-        else:
-            for asked in together:
-                if not asked.answer.done():
-                    asked.answer.set_result(answers.get(asked.consumer.name))
-        finally:
-            queue.busy -= {asked.consumer for asked in together}
+        if joins:
+            request = Registrations(subscription=subscription, consumers=names, instances=instances, owners=owners)
+            return await self._updates.update(topic, "register", request, dict[str, ConsumerAssignment], deadline)
+        leaving = Departures(subscription=subscription, consumers=names, instances=instances, owners=owners)
+        await self._updates.update(topic, "unregister", leaving, type(None), deadline)
+        return {}
 
 
 def _tell(together: Sequence[_Asked], error: Exception) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel
 
+from gateway.access.principals import Principal, Role
 from gateway.answers import TopicFigures
 from gateway.api.parameters import (
     BEARER,
@@ -159,7 +160,7 @@ async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
     if registration.kind is ConsumerKind.CHECKPOINT:
         return whole_assignment(topic, await topics.layout(topic))
     try:
-        return await registrar.join(topic, consumer, _deadline(request), registration.instance or "")
+        return await registrar.join(topic, consumer, _deadline(request), registration.instance or "", _owner(request))
     except UpdateRejected as error:
         subscriptions = (await topics.status(topic)).subscriptions
         is_unknown = error.kind == FailureKind.REFUSED and consumer.subscription not in subscriptions
@@ -170,7 +171,7 @@ async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
     "/{topic}/subscriptions/{subscription}/consumers/{consumer}",
     status_code=_NO_CONTENT,
     tags=["consumers"],
-    responses=refusals(_NOT_FOUND),
+    responses=refusals(_NOT_FOUND, _CONFLICT),
 )
 async def unregister_consumer(
     topic: Topic,
@@ -182,7 +183,7 @@ async def unregister_consumer(
     ] = None,
 ) -> None:
     """End a consumer's session; others get its segments. Harmless if there is none, or another instance has it."""
-    await registrar.leave(topic, consumer, _deadline(request), instance or "")
+    await registrar.leave(topic, consumer, _deadline(request), instance or "", _owner(request))
 
 
 @router.post(
@@ -205,6 +206,12 @@ async def split_segment(topic: Topic, segment: SegmentId, topics: TopicsOf) -> N
 async def merge_segments(topic: Topic, first: SegmentId, second: SegmentId, topics: TopicsOf) -> None:
     """Make one segment of two active neighbours, in any order."""
     await topics.merge(topic, first, second)
+
+
+def _owner(request: Request) -> str:
+    """Return the client to which a consumer's session belongs; empty for an admin, who may use those of others."""
+    principal: Principal = request.state.principal
+    return "" if principal.role is Role.ADMIN else principal.identity
 
 
 def _deadline(request: Request) -> float:

@@ -42,6 +42,10 @@ Instance = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 """Random id of a process that runs a consumer, chosen by its client: the next process of the same name has another."""
 
 
+Owner = Annotated[str, Field(min_length=1, max_length=200)]
+"""Identity of a client of the gateway."""
+
+
 class ConsumerKind(StrEnum):
     """How a consumer reads: its share of the segments in order, or all segments from its own positions."""
 
@@ -56,12 +60,17 @@ class Registrations(Frozen):
         subscription: name of the subscription.
         consumers: names of the consumers.
         instances: instances of consumers, by name; without one, any process can end the consumer's session.
+        owners: clients to which new sessions belong, by name of the consumer. Without one, the sender may also return
+            to sessions of others.
     """
 
     subscription: SubscriptionName
     consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MAX_CONSUMERS_PER_UPDATE)
     instances: dict[ConsumerName, Instance] = Field(
         default_factory=dict[ConsumerName, Instance], exclude_if=lambda value: not value
+    )
+    owners: dict[ConsumerName, Owner] = Field(
+        default_factory=dict[ConsumerName, Owner], exclude_if=lambda value: not value
     )
 
 
@@ -73,12 +82,16 @@ class Departures(Frozen):
         consumers: names of the consumers.
         instances: instances of consumers, by name; a session that another instance has registered since then continues.
             Without an instance, the session ends in any case.
+        owners: clients that ask, by name of the consumer; without one, sessions of all clients end.
     """
 
     subscription: SubscriptionName
     consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MAX_CONSUMERS_PER_UPDATE)
     instances: dict[ConsumerName, Instance] = Field(
         default_factory=dict[ConsumerName, Instance], exclude_if=lambda value: not value
+    )
+    owners: dict[ConsumerName, Owner] = Field(
+        default_factory=dict[ConsumerName, Owner], exclude_if=lambda value: not value
     )
 
 
@@ -164,11 +177,13 @@ class ConsumerSession(BaseModel):
         segments: ids of the segments in its published assignment; None before the first one.
         gone_since: since when it has no connection; None while it is connected.
         instance: the instance that registered last; empty if unknown, or if an earlier run registered it.
+        owner: the client that registered it first; empty for an admin, or if an earlier run registered it.
     """
 
     segments: tuple[int, ...] | None = None
     gone_since: datetime | None = None
     instance: str = ""
+    owner: str = Field(default="", exclude_if=lambda value: not value)
 
 
 class StoredSessions(Result):
@@ -198,12 +213,23 @@ class Coordinator(BaseModel):
     drained: set[int] = Field(default_factory=set[int])
     knows_drained: bool = False
 
-    def join(self, names: Iterable[str], instances: Mapping[str, str] | None = None) -> None:
+    @property
+    def names(self) -> set[str]:
+        """Consumers with a session, and those whose session has ended, which is not published yet."""
+        return {*self.consumers, *self.evicted}
+
+    def join(
+        self,
+        names: Iterable[str],
+        instances: Mapping[str, str] | None = None,
+        owners: Mapping[str, str] | None = None,
+    ) -> None:
         """Register consumers; one that returns keeps its session, and counts as connected."""
         for name in names:
             self.evicted.discard(name)
             session = self.consumers.setdefault(name, ConsumerSession())
             session.gone_since, session.instance = None, (instances or {}).get(name, "")
+            session.owner = session.owner or (owners or {}).get(name, "")
 
     def leave(self, names: Iterable[str], instances: Mapping[str, str] | None = None) -> None:
         """End sessions, except those that another instance has taken over: a late leave is not meant for them."""

@@ -148,6 +148,10 @@ MAX_UNCOMPACTED = 1000
 """Messages to consumers after which the layout topic is compacted, or the number of consumers, if that is larger."""
 
 
+MAX_ENDED_BYTES = 64 << 10
+"""Bytes of names in `CompactionState.ended` after which the topic is compacted too: the state keeps them twice."""
+
+
 class CompactionState(BaseModel):
     """Messages in the layout topic since its last compaction, all of which new clients read.
 
@@ -170,14 +174,13 @@ class CompactionState(BaseModel):
 
     def with_compaction(self, changes: AssignmentChanges, coordinators: Mapping[str, Coordinator]) -> AssignmentChanges:
         """Return changes that also compact the topic, if that is due."""
-        if self.messages < MAX_UNCOMPACTED:
-            return changes
         registered = {
             f"{subscription}/{name}"
             for subscription, coordinator in coordinators.items()
             for name in coordinator.consumers
         }
-        if self.messages < len(registered):
+        is_large = sum(len(name.encode()) for name in self.ended) >= MAX_ENDED_BYTES
+        if self.messages < max(MAX_UNCOMPACTED, len(registered)) and not is_large:
             return changes
         forgotten = tuple(sorted({*self.ended_earlier} - registered))
         return changes.model_copy(update={"compact": True, "forgotten": forgotten})

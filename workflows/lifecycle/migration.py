@@ -256,14 +256,16 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.board.activity_reports(report)
 
 
-def refused(why: str, fault: str = "") -> ApplicationError:
+def refused(why: str, fault: str = "", consumers: Sequence[str] = ()) -> ApplicationError:
     """Return the failure of an update that is refused now.
 
     Args:
         why: for people.
         fault: for programs, in the failure's details; empty for none.
+        consumers: those of the update's consumers that are refused, also there; empty if that is not the cause.
     """
-    return ApplicationError(why, *([{"fault": fault}] if fault else ()), type=FailureKind.REFUSED)
+    details = {name: value for name, value in (("fault", fault), ("consumers", [*consumers])) if value}
+    return ApplicationError(why, *([details] if details else ()), type=FailureKind.REFUSED)
 
 
 def _refusal(response: VerbResponse) -> str:

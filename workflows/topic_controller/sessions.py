@@ -15,7 +15,7 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import observers_queue
 from models.topic_controller.observation import Observation, ObserverInput
 from models.topic_controller.record import ControlledLayout
-from models.topic_controller.sessions import AssignmentChanges, Coordinator, DrainedSegments
+from models.topic_controller.sessions import AssignmentChanges, Coordinator, DrainedSegments, Registrations
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import failure_of
 from workflows.lifecycle.migration import refused
@@ -88,9 +88,7 @@ class Sessions:
 
     # Operations -------------------------------------------------------------------------------------------------------
 
-    async def join(
-        self, subscription: str, consumers: Iterable[str], instances: Mapping[str, str]
-    ) -> dict[str, tuple[int, ...]]:
+    async def join(self, request: Registrations) -> dict[str, tuple[int, ...]]:
         """Register consumers; return what each reads, once that is stored and published.
 
         Consumers that have left since then are left out of the result.
@@ -98,8 +96,9 @@ class Sessions:
         Raises:
             ApplicationError: no consumer is left, the subscription was deleted, or another run is in control.
         """
-        names = [*consumers]
-        self._state.coordinators.setdefault(subscription, Coordinator()).join(names, instances)
+        subscription, names = request.subscription, request.consumers
+        coordinator = self._state.coordinators.setdefault(subscription, Coordinator())
+        coordinator.join(names, request.instances, request.owners)
         self._changed()
 
         def is_published(name: str) -> bool:

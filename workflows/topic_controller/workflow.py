@@ -16,6 +16,11 @@ from models.lifecycle.status import ProgressReport
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
 from models.text import shown
+from models.topic_controller.admission import (
+    MAX_SUBSCRIPTIONS_OF_TOPIC,
+    departure_objection,
+    registration_objection,
+)
 from models.topic_controller.auto_scale import AutoScaleChange
 from models.topic_controller.input import (
     KIND,
@@ -75,6 +80,8 @@ class TopicController(OneInput):
         self._pruner = Pruner(self._controller)
         self._scaler = Scaler(self._controller, self._changes)
         self._history = HistoryLimit()
+        #: Accepted registrations whose consumers have no session yet.
+        self._joining: list[Registrations] = []
         # Temporal gives a workflow that is reset a new random seed.
         workflow.register_random_seed_callback(self._reset)
 
@@ -165,6 +172,14 @@ class TopicController(OneInput):
         kind = self._state.subscriptions.get(request.name, request.kind)
         if kind is not request.kind:
             raise refused(f"subscription {request.name} is {kind}, and not {request.kind}")
+        if (
+            request.name not in self._state.subscriptions
+            and len(self._state.subscriptions) >= MAX_SUBSCRIPTIONS_OF_TOPIC
+        ):
+            raise refused(
+                f"the topic has {len(self._state.subscriptions):,} subscriptions, and at most "
+                f"{MAX_SUBSCRIPTIONS_OF_TOPIC:,} are allowed; delete subscriptions that are not needed"
+            )
 
     @workflow.update(description="Delete a subscription with its cursors on all segments.")
     async def delete_subscription(self, request: Unsubscription) -> None:
@@ -202,10 +217,15 @@ class TopicController(OneInput):
     @workflow.update(description="Register consumers of an ordered subscription; returns what each reads.")
     async def register(self, request: Registrations) -> dict[str, ConsumerAssignment]:
         """Start sessions of consumers, or resume them (PIP-468, "Consumer Session Lifecycle")."""
-        await workflow.wait_condition(lambda: self._state.record is not None)
-        await self._controller.detect_reset()
-        self.check_register(request)
-        assigned = await self._sessions.join(request.subscription, request.consumers, request.instances)
+        # Counted from now on: other updates are checked before these consumers have a session.
+        self._joining.append(request)
+        try:
+            await workflow.wait_condition(lambda: self._state.record is not None)
+            await self._controller.detect_reset()
+            self._check_subscription(request)
+        finally:
+            self._joining.remove(request)
+        assigned = await self._sessions.join(request)
         generation = self._state.generation
         return {
             name: assignment_of(self._input.topic, self._controller.record, generation, ids)
@@ -214,9 +234,15 @@ class TopicController(OneInput):
 
     @register.validator
     def check_register(self, request: Registrations) -> None:
-        """Refuse consumers of a subscription that does not exist, or is not ordered."""
-        if self._state.record is None:
-            return
+        """Refuse consumers of a subscription that does not exist or is not ordered, too many, and those of others."""
+        # The handler does not repeat the limits: a replay with other limits must do the same as the first run.
+        objection = registration_objection(self._state.coordinators, self._joining, request)
+        if objection is not None:
+            raise refused(objection.reason, consumers=objection.consumers)
+        if self._state.record is not None:
+            self._check_subscription(request)
+
+    def _check_subscription(self, request: Registrations) -> None:
         kind = self._state.subscriptions.get(request.subscription)
         if kind is None:
             raise refused(f"there is no subscription {request.subscription}; create it first")
@@ -228,6 +254,13 @@ class TopicController(OneInput):
         """End sessions; does nothing where there are none, or where another instance has registered since then."""
         await self._controller.detect_reset()
         self._sessions.leave(request.subscription, request.consumers, request.instances)
+
+    @unregister.validator
+    def check_unregister(self, request: Departures) -> None:
+        """Refuse to end sessions of other clients."""
+        objection = departure_objection(self._state.coordinators, self._joining, request)
+        if objection is not None:
+            raise refused(objection.reason, consumers=objection.consumers)
 
     @workflow.update(description="How long sessions of consumers outlive their connections.")
     async def set_grace(self, change: GraceChange) -> None:

@@ -283,6 +283,18 @@ async def test_instances(client: httpx.AsyncClient, controllers: Played) -> None
     assert [registrations.instances for registrations in controllers.sent] == [{"one": "i-1"}, {"one": "i-1"}, {}]
 
 
+async def test_owners(client: httpx.AsyncClient, controllers: Played) -> None:
+    """A session belongs to the client that sent the request; admins may use all sessions."""
+    path = f"{ORDERS}/subscriptions/bill/consumers/one"
+    for token in (CLIENT, ADMIN):
+        controllers.answer = lambda: {"one": ConsumerAssignment(created_ms=1, layout_epoch=0, generation=1)}
+        assert (await client.post(path, json={"kind": "STREAM"}, headers=bearer(token))).is_success
+        controllers.answer = lambda: None
+        assert (await client.delete(path, headers=bearer(token))).is_success
+    owner = {"one": f"token:{CLIENT}"}
+    assert [request.owners for request in controllers.sent] == [owner, owner, {}, {}]
+
+
 async def test_the_page(client: httpx.AsyncClient, controllers: Played) -> None:
     """Each path has a summary, a description of each refusal, and says that it needs a token; by default no page is."""
     assert (await client.get("/docs")).status_code == HTTPStatus.OK

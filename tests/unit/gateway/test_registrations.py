@@ -195,3 +195,37 @@ async def test_a_consumer_that_left_during_the_update() -> None:
     assert isinstance(third, ConsumerAssignment)
     assert isinstance(second, HTTPProblem)
     assert (second.status, second.reason) == (HTTPStatus.CONFLICT, "b left bill while it was registered")
+
+
+async def test_refused_consumers_of_an_update() -> None:
+    """Consumers that an update is refused for get the reason; the others of the same update get their segments."""
+
+    class Full(Workflow):
+        async def update(self, topic: str, name: str, argument: Any, answer: Any, deadline: float) -> Any:
+            if new := [consumer for consumer in argument.consumers if consumer.startswith("new")]:
+                raise UpdateRejected("bill is full", FailureKind.REFUSED, unsure=False, consumers=new)
+            return await super().update(topic, name, argument, answer, deadline)
+
+    workflow = Full()
+    registrar = Registrar(workflow)
+    asked = [registrar.join(TOPIC, ConsumerKey("bill", name), deadline_in()) for name in ("a", "new-1", "b", "new-2")]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(answer, ConsumerAssignment) for answer in answers] == [True, False, True, False]
+    assert [str(answers[1]), str(answers[3])] == ["bill is full"] * 2
+    assert workflow.sent == [("bill", True, ("a", "b"))]
+
+
+async def test_clients_of_one_name() -> None:
+    """Requests of two clients for one consumer are two updates, each with its own client."""
+    sent: list[dict[str, str]] = []
+
+    class Noting(Workflow):
+        async def update(self, topic: str, name: str, argument: Any, answer: Any, deadline: float) -> Any:
+            sent.append(argument.owners)
+            return await super().update(topic, name, argument, answer, deadline)
+
+    registrar = Registrar(Noting())
+    owners = ("token:one", "token:two", "")
+    asked = [registrar.join(TOPIC, ConsumerKey("bill", "a"), deadline_in(), "i", owner) for owner in owners]
+    await asyncio.gather(*asked)
+    assert sent == [{"a": "token:one"}, {"a": "token:two"}, {}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -12,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
@@ -25,7 +26,9 @@ from gateway.settings import GatewaySettings
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import TASK_QUEUE
 from models.segments.layout import SegmentLayout
+from models.topic_controller.admission import MAX_CONSUMERS_OF_SUBSCRIPTION
 from models.topic_controller.input import controller_id
+from models.topic_controller.sessions import MAX_CONSUMERS_PER_UPDATE, Registrations
 from models.topic_controller.state import ControllerStatus
 from pulsar_devstack.servers.stack import StackSpec
 from temporal.client import register_search_attributes
@@ -222,6 +225,46 @@ async def test_a_thousand_consumers(gateway: Open) -> None:
     assert (await ask.status()).consumers == {"bill": 1000}
     events = (await ask.handle.describe()).history_length
     assert events < 200, f"{events} events for a thousand consumers"
+
+
+async def test_a_hundred_thousand_consumers(gateway: Open) -> None:
+    """Of a hundred thousand consumers a topic takes 2,000; it continues as a new run, and `/healthz` answers."""
+    ask = gateway()
+    await ask.start(memo={HISTORY_LIMIT: 150})
+    await until(lambda: ask("PUT", "/subscriptions/bill"), lambda answer: answer.status_code == NO_CONTENT)
+    first_run = (await ask.handle.describe()).run_id
+    seconds: list[float] = []
+
+    async def join(batch: int) -> int:
+        names = tuple(f"{batch:03}-{number:03}-{'x' * 90}" for number in range(MAX_CONSUMERS_PER_UPDATE))
+        handle: Any = ask.handle
+        try:
+            return len(await handle.execute_update("register", Registrations(subscription="bill", consumers=names)))
+        except WorkflowUpdateFailedError as error:
+            assert "the most consumers of a subscription, 2,000" in str(error.cause)  # noqa: PT017 - most are refused
+            return 0
+
+    taken: list[int] = []
+    for first in range(0, 200, 4):
+        joining = asyncio.gather(*map(join, range(first, first + 4)))
+        begin = time.monotonic()
+        assert (await ask.asks.get("http://localhost/healthz")).status_code == 200
+        seconds.append(time.monotonic() - begin)
+        taken += await joining
+    assert sum(taken) == MAX_CONSUMERS_OF_SUBSCRIPTION
+    assert max(seconds) < 1
+    path = "/subscriptions/bill/consumers"
+    refused = await ask("POST", f"{path}/new", json={"kind": "STREAM"})
+    assert (refused.status_code, "the most consumers of a subscription" in refused.text) == (CONFLICT, True)
+
+    async def next_run() -> bool:
+        assert (await ask("POST", f"{path}/000-000-{'x' * 90}", json={"kind": "STREAM"})).status_code == 200
+        return (await ask.handle.describe()).run_id != first_run
+
+    async with asyncio.timeout(120):
+        while not await next_run():
+            pass
+    assert (await ask.status()).consumers == {"bill": MAX_CONSUMERS_OF_SUBSCRIPTION}
 
 
 async def test_runs_that_end_during_requests(gateway: Open, recwarn: pytest.WarningsRecorder) -> None:

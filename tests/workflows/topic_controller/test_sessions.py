@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.lifecycle.failures import FailureKind
@@ -94,6 +94,27 @@ async def test_a_leave_without_an_instance(start: Start) -> None:
     await register(run, "b")
     await run.update("unregister", Departures(subscription=BILL, consumers=("b",), instances={"b": "any"}))
     assert await _assignments(run) == {}
+
+
+async def test_sessions_of_another_client(start: Start) -> None:
+    """Another client can neither take over a session nor end it, until its owner has ended it."""
+    run = await start(Script())
+    mine, other = ({"a": "token:one"}, {"a": "token:two"})
+    await run.update("register", Registrations(subscription=BILL, consumers=("a",), owners=mine))
+    for name, request in (
+        ("register", Registrations(subscription=BILL, consumers=("b", "a"), owners=other)),
+        ("unregister", Departures(subscription=BILL, consumers=("a",), owners=other)),
+    ):
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await run.update(name, request)
+        assert isinstance(refused.value.cause, ApplicationError)
+        assert (refused.value.cause.type, refused.value.cause.details) == (
+            FailureKind.REFUSED,
+            ({"consumers": ["a"]},),
+        )
+    assert await _assignments(run) == {"a": (0, 1)}
+    await run.update("unregister", Departures(subscription=BILL, consumers=("a",), owners=mine))
+    await run.update("register", Registrations(subscription=BILL, consumers=("a",), owners=other))
 
 
 async def test_a_new_run_takes_sessions_back(start: Start) -> None:
