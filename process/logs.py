@@ -46,7 +46,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the record without secrets."""
-        return redacted(super().format(record))
+        return redacted(super().format(record))  # mutant: shared/secrets-in-the-log
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
         """Write the message as one line."""

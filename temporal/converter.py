@@ -34,7 +34,7 @@ class _Json(PydanticJSONPlainPayloadConverter):
     def to_payload(self, value: Any) -> Payload | None:
         payload = super().to_payload(value)
         if payload is not None:
-            payload.data = redacted_json(payload.data, sentences_only=True)
+            payload.data = redacted_json(payload.data, sentences_only=True)  # mutant: shared/secrets-in-results
         return payload
 
     def from_payload(self, payload: Payload, type_hint: Any = None) -> Any:
@@ -97,6 +97,7 @@ class Failures(DefaultFailureConverter):
 
     def _error_to_failure(self, error: FailureError, payload_converter: PayloadConverter, failure: Failure) -> None:
         super()._error_to_failure(error, payload_converter, failure)
+        # mutant: shared/secrets-in-failures
         failure.message, failure.stack_trace = redacted(failure.message), redacted(failure.stack_trace)
         for payload in failure.application_failure_info.details.payloads:
             # People read them, and no step acts on them.

@@ -11,6 +11,8 @@ _LEASHED_COMMAND = "tests/unit/lifecycle/test_leashed_command.py"
 _BACKGROUND_TASKS = "tests/unit/metadata_store/test_background_tasks.py"
 _SETTINGS = "tests/unit/lifecycle/test_settings.py"
 _SECRETS = "tests/unit/lifecycle/test_secrets_stay.py"
+_REDACTION = "tests/unit/lifecycle/test_redaction.py"
+_NEVER_DOWN = "tests/unit/clients/test_never_down.py"
 _SPARK_ENGINE = "tests/integration/lifecycle/test_spark_engine.py"
 _COVERAGE = "tests/unit/lifecycle/test_coverage.py"
 _DEFECTS = "tests/unit/lifecycle/test_defects.py"
@@ -77,6 +79,14 @@ MUTANTS = mutants(
             "shared/common-credentials-instead-of-named-ones": swap("is None", "is False"),
             "shared/credentials-to-any-host": swap("self.hosts and not", "not self.hosts and not"),
             "shared/credentials-in-clear-text": swap("not encrypted and", "encrypted and"),
+        },
+        _REDACTION: {
+            "shared/secrets-in-failures": drop,
+            "shared/secrets-in-results": drop,
+            "shared/secrets-in-the-log": swap("redacted(super().format(record))", "super().format(record)"),
+        },
+        _NEVER_DOWN: {
+            "shared/plain-after-a-refused-certificate": drop,
         },
         _SECRETS: {
             "shared/children-inherit-credentials": swap("if name in inherited or name.startswith(beginnings)", ""),

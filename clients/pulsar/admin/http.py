@@ -284,7 +284,7 @@ class ReadEndpoint:
                 if not _may_go_on(method, error):
                     raise
                 untold = untold or error
-                tls_only |= isinstance(error, AdminUntrusted)
+                tls_only |= isinstance(error, AdminUntrusted)  # mutant: shared/plain-after-a-refused-certificate
                 continue
             if number != self._first:
                 _LOG.warning("%s; asking %s instead", untold, self.urls[number])
