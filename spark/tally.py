@@ -63,12 +63,11 @@ def with_error_capture(
         for item in items:
             try:
                 result = task(item)
-            except StoreError as error:
-                if isinstance(error, RetryableError) and _attempt() < tries:
-                    raise
-                tally.add(Tally(errors=(error,)))
-                return
             except Exception as error:
+                passing = isinstance(error, RetryableError) and _attempt() < tries
+                if isinstance(error, StoreError) and not passing:
+                    tally.add(Tally(errors=(error,)))
+                    return
                 # Spark writes the text of the whole chain to its logs.
                 text = "".join(traceback.format_exception(error))
                 if (harmless := redacted(text)) != text:

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from temporalio.api.failure.v1 import Failure
 from temporalio.exceptions import ApplicationError
 
-from clients.errors import StoreDenied
+from clients.errors import StoreDenied, StoreUnreachable
 from clients.oxia.access import OxiaAccess
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
@@ -173,18 +173,19 @@ def test_errors_of_our_own() -> None:
 def test_tasks_of_spark() -> None:
     """Spark logs the error of a task on the executor and in the driver: the text has no secret, and stays useful."""
 
-    def task(item: int) -> int:
-        raise OSError(f"refused {secret('admin_token')} of {item}") from ValueError(secret("oxia_token"))
+    def task(error: Exception) -> int:
+        raise error from ValueError(secret("oxia_token"))
 
     class Accumulator:
         def add(self, tally: Tally) -> None:
             raise AssertionError(tally)
 
     accumulator: Any = Accumulator()
-    with pytest.raises(RuntimeError, match=r"(?s)OSError: refused \[hidden\] of 7") as failed:
-        list(with_error_capture(task, accumulator, 1)([7]))
-    assert failed.value.__suppress_context__
-    assert marked([str(failed.value)]) == []
+    for error in (OSError(f"refused {secret('admin_token')} of 7"), StoreUnreachable("refused [hidden] of 7")):
+        with pytest.raises(RuntimeError, match=r"(?s)refused \[hidden\] of 7") as failed:
+            list(with_error_capture(task, accumulator, 2)([error]))
+        assert failed.value.__suppress_context__
+        assert marked([str(failed.value)]) == []
 
 
 # Secrets that settings do not have as values ------------------------------------------------------------------------
