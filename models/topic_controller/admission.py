@@ -1,4 +1,4 @@
-"""Which consumers may register or leave: limits of a topic's sessions, and the owners of sessions.
+"""Admission of consumers: limits of a topic's sessions, and the owners of sessions.
 
 Sessions are part of the state that the controller passes to its next run, and of the inputs of its steps. Temporal
 limits each of these to 2 MB.
@@ -30,7 +30,7 @@ _OTHER_OWNER = (
 
 
 class Objection(NamedTuple):
-    """Why some consumers of a request are refused.
+    """Refusal of some consumers of a request.
 
     Attributes:
         reason: cause and cure.

@@ -50,9 +50,9 @@ def test_a_full_subscription_takes_no_new_consumers() -> None:
     assert objection.reason.startswith("bill has the most consumers of a subscription, 2,000; end sessions")
     assert registration_objection(full, [], join("new", subscription="ship")) is None
     full["bill"].leave(["c5"])
-    one = registration_objection(full, [], join("new", "newer"))
-    assert one is not None
-    assert one.consumers == ("newer",)
+    third = registration_objection(full, [], join("new", "newer"))
+    assert third is not None
+    assert third.consumers == ("newer",)
 
 
 def test_registrations_under_way_count() -> None:
