@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import ssl
+import stat
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -25,6 +26,9 @@ from clients.errors import NoCredentials, StoreError, StoreUnreachable
 from clients.oxia.access import OxiaAccess
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.zookeeper.access import ZooKeeperAccess
+from gateway.access.followed_file import FileError
+from gateway.access.grants import Tokens
+from gateway.settings import PREFIX as GATEWAY_PREFIX
 from models.child_environment import child_environment
 from models.credentials import Credentials, is_given
 from models.destinations import Destinations
@@ -32,6 +36,8 @@ from models.lifecycle.units import Unit, format_value
 from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode
 from spark.protection import check_protection, is_local
+from temporal.codec import PREFIX as PAYLOAD_PREFIX
+from temporal.codec import PayloadSettings, keys_of
 
 OLDEST_JAVA = 17
 CONNECT_TIMEOUT = 5.0
@@ -50,7 +56,8 @@ def process_checks(settings: Settings) -> list[Check]:
         Check("protection of Spark", partial(_spark_protection, settings)),
         Check("metrics", partial(_metrics, settings.metrics_address)),
     ]
-    return [*checks, *_files(settings), *_commands(settings), *credential_checks(settings), *_webhook(settings)]
+    files = [*_files(settings), *_access_files()]
+    return [*checks, *files, *_commands(settings), *credential_checks(settings), *_webhook(settings)]
 
 
 def reach(host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -181,6 +188,33 @@ def _readable(file: str) -> str:
     if empty:
         raise CommandFailed(ExitCode.USAGE, f"{path} is empty", "write the secret into it")
     return f"{path} can be read"
+
+
+def _access_files() -> Iterator[Check]:
+    """Yield checks of the files of payload keys, and of the gateway's tokens, that this environment names."""
+    for subject, check in (
+        (f"{PAYLOAD_PREFIX}KEYS_FILE", _payload_keys),
+        (f"{GATEWAY_PREFIX}TOKENS_FILE", _gateway_tokens),
+    ):
+        if file := os.environ.get(subject):
+            yield Check(subject, partial(check, subject, Path(file)))
+
+
+def _payload_keys(subject: str, file: Path) -> str | Finding:
+    keys = keys_of(PayloadSettings(keys_file=str(file)))
+    if stat.S_IMODE(file.stat().st_mode) & stat.S_IRWXO:
+        return warning(subject, f"all users of this machine have access to {file}", f"run chmod o-rwx {file}")
+    return f"{file} has {len(keys.ciphers)} keys"
+
+
+def _gateway_tokens(subject: str, file: Path) -> str | Finding:
+    try:
+        Tokens(file)
+    except FileError as error:
+        raise CommandFailed(ExitCode.USAGE, str(error), "correct the file") from error
+    if stat.S_IMODE(file.stat().st_mode) & stat.S_IWOTH:
+        return warning(subject, f"all users of this machine can change {file}", f"run chmod o-w {file}")
+    return f"{file} is valid"
 
 
 def _commands(settings: Settings) -> Iterator[Check]:

@@ -24,6 +24,7 @@ from cli.migrations import Servers
 from models.settings import Settings
 from models.store_url import parse_store_url
 from process.exit_codes import CommandFailed, ExitCode
+from tests.support.gateway.tokens import token_entry, write
 
 AUTHORITIES = certifi.where()
 TLS = Path(__file__).parent / "tls"
@@ -53,6 +54,26 @@ def test_invalid_certificates(der: bytes) -> None:
     """Bytes that are not a certificate are refused as such."""
     with pytest.raises(ValueError, match="no readable certificate"):
         validity(der)
+
+
+def test_files_of_access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of payload keys and tokens are read as their programs read them, and must be closed to others."""
+    keys, tokens = tmp_path / "keys", tmp_path / "tokens"
+    keys.write_text(f"first {base64.b64encode(bytes(range(32))).decode()}\n")
+    write(tokens, token_entry("billing", "client"))
+    cases = (("PULSAR_MIGRATE_PAYLOAD_KEYS_FILE", keys, 0o604), ("PULSAR_MIGRATE_GATEWAY_TOKENS_FILE", tokens, 0o602))
+    for name, file, open_mode in cases:
+        monkeypatch.setenv(name, str(file))
+        file.chmod(0o640)
+        assert finding({}, name).level is Level.OK
+        file.chmod(open_mode)
+        loose = finding({}, name)
+        assert (loose.level, loose.cure.startswith("run chmod o-")) == (Level.WARNING, True)
+        file.write_text("nothing valid")
+        wrong = finding({}, name)
+        assert (wrong.level, wrong.exit_code, str(file) in wrong.detail) == (Level.FAILED, ExitCode.USAGE, True)
+        file.unlink()
+        assert "cannot be read" in finding({}, name).detail
 
 
 def test_files_of_tls(tmp_path: Path) -> None:
