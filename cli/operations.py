@@ -25,6 +25,7 @@ from cli.options import hint
 from cli.view import View, not_found, read_view
 from models.base import faults
 from models.lifecycle.input import WorkflowInput
+from models.lifecycle.names import keyword, summary_line
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT, connect, register_search_attributes, start_workflow
 from temporal.encryption import PayloadUnreadable
@@ -227,10 +228,10 @@ async def follow(
 
 def start_line(kind: Registered, input: WorkflowInput, queue: str) -> str:
     """Return `temporal workflow start …`, quoted for a POSIX shell."""
-    attributes = {"MigrationKind": kind.name, "MigrationTarget": input.target_name}
+    attributes = {"MigrationKind": kind.name, "MigrationTarget": keyword(input.target_name)}
     listed = [f"--search-attribute={name}={json.dumps(value)}" for name, value in attributes.items()]
     words = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", input.workflow_id]
-    words += ["--fail-existing", "--static-summary", input.summary, *listed]
+    words += ["--fail-existing", "--static-summary", summary_line(input.summary), *listed]
     return shlex.join(["temporal", "workflow", "start", *words, "--input", _json(input.as_json())])
 
 

@@ -333,7 +333,10 @@ class Controllers:
         return described
 
     def _id(self, topic: str) -> str:
-        return controller_id(self._served.cluster, topic)
+        try:
+            return controller_id(self._served.cluster, topic)
+        except ValueError as error:
+            raise HTTPProblem(HTTPStatus.PRECONDITION_FAILED, str(error)) from None
 
     async def _is_ours(self, workflow_id: str, run_id: str, first_run_id: str = "") -> bool:
         """Return whether a run's input names servers of the served cluster, and not of another cluster of its name."""

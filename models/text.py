@@ -46,6 +46,12 @@ def shown(text: str, limit: int = LONGEST) -> str:
     return line if len(line) <= limit and start == text else f"{line[: limit - 1]}…"
 
 
+def within_bytes(text: str, limit: int) -> str:
+    """Return a text, or its start and an ellipsis, in at most so many bytes of UTF-8."""
+    encoded = text.encode()
+    return text if len(encoded) <= limit else f"{encoded[: limit - 3].decode(errors='ignore')}…"
+
+
 def escape_markdown(text: str) -> str:
     """Return a text as one line that Markdown shows as it is: without markup, HTML and links."""
     return _MARKUP.sub(lambda match: f"\\{match[0]}", one_line(text))

@@ -25,7 +25,7 @@ from temporalio.runtime import (
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from models.lifecycle.input import WorkflowInput
-from models.lifecycle.names import SEARCH_ATTRIBUTES
+from models.lifecycle.names import SEARCH_ATTRIBUTES, keyword, summary_line
 from models.redaction import remember
 from models.text import shown
 from process.exit_codes import CommandFailed, ExitCode
@@ -155,7 +155,7 @@ async def start_workflow(
         WorkflowAlreadyStartedError: it runs. Another policy would return that run as if this call had started it.
         RPCError: Temporal does not answer.
     """
-    attributes = {"MigrationKind": kind, "MigrationTarget": input.target_name}
+    attributes = {"MigrationKind": kind, "MigrationTarget": keyword(input.target_name)}
     return await client.start_workflow(
         workflow,
         input.as_json(),
@@ -165,7 +165,7 @@ async def start_workflow(
         search_attributes=TypedSearchAttributes(
             [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
         ),
-        static_summary=input.summary,
+        static_summary=summary_line(input.summary),
         # The SDK tries again with the same request id, which starts it once.
         rpc_timeout=ANSWER_LIMIT,
     )

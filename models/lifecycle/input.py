@@ -14,7 +14,7 @@ from models.lifecycle.fields import Bool
 
 _KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null", "bytes": "bytes"}
 
-ClusterName = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
+ClusterName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.-]+$")]
 """`clusterName` of brokers, with the characters that workflow ids and queries allow."""
 
 

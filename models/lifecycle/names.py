@@ -2,8 +2,46 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
+from models.text import one_line, within_bytes
+
 SEARCH_ATTRIBUTES = ("MigrationKind", "MigrationPhase", "MigrationTarget")
 """Keyword search attributes that every migration sets; the worker registers them at its start."""
+
+
+MAX_ID_BYTES = 900
+"""Most bytes of workflow ids: Temporal refuses more than 1,000."""
+
+MAX_KEYWORD_BYTES = 255
+"""Most bytes of values of search attributes: Temporal's SQL databases store 255 characters, and others 2,048 bytes."""
+
+MAX_SUMMARY_BYTES = 200
+"""Most bytes of a summary: Temporal refuses 400, and encryption adds some."""
+
+_DIGITS = 16
+
+
+def bounded_id(text: str) -> str:
+    """Return a workflow id; a long one is cut, and ends with a hash of the whole, so that it stays unique."""
+    return _with_hash(text, MAX_ID_BYTES)
+
+
+def keyword(text: str) -> str:
+    """Return the value of a search attribute; a long one is cut as ids are."""
+    return _with_hash(text, MAX_KEYWORD_BYTES)
+
+
+def summary_line(text: str) -> str:
+    """Return a text as a summary for the Web UI: one line, cut if it is long."""
+    return within_bytes(one_line(text), MAX_SUMMARY_BYTES)
+
+
+def _with_hash(text: str, limit: int) -> str:
+    if len(text.encode()) <= limit:
+        return text
+    digest = sha256(text.encode()).hexdigest()[:_DIGITS]
+    return f"{within_bytes(text, limit - _DIGITS)}{digest}"
 
 
 TASK_QUEUE = "pulsar-migrate"

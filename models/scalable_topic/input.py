@@ -12,6 +12,7 @@ from models.lifecycle.claim import ParentRun
 from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import INTERNAL, Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
+from models.lifecycle.names import bounded_id
 from models.scalable_topic.auto_scale import AutoScale
 from models.topic_names import partition_number
 
@@ -98,7 +99,7 @@ class ScalableTopicInput(TopicOptions):
     @property
     def workflow_id(self) -> str:
         """ID of the only migration of this topic: the server refuses a second start."""
-        return f"{KIND}/{self.cluster}/{self.topic.removeprefix('persistent://')}"
+        return bounded_id(f"{KIND}/{self.cluster}/{self.topic.removeprefix('persistent://')}")
 
     @property
     def target_name(self) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from models.addresses import GatewayUrl
 from models.base import Frozen
 from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import Bool
 from models.lifecycle.input import CoveredInput
+from models.lifecycle.names import MAX_ID_BYTES
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.names import is_node_name
@@ -84,11 +85,19 @@ def controller_id(cluster: str, topic: str) -> str:
         topic: `persistent://tenant/namespace/topic`, or the same without the domain.
 
     Raises:
-        ValueError: the topic has a name that a scalable topic cannot have.
+        ValueError: the topic has a name that a scalable topic cannot have, or a name that is too long.
     """
     path = topic.removeprefix(_DOMAIN)
     _check_topic(f"{_DOMAIN}{path}")
-    return f"{controller_prefix(cluster)}{path}"
+    workflow_id = f"{controller_prefix(cluster)}{path}"
+    # Not cut: the gateway reads names of topics from the ids of their controllers.
+    if len(workflow_id) > MAX_ID_BYTES:
+        raise ValueError(
+            f"the topic's name has {len(path):,} characters without its domain, and at most "
+            f"{MAX_ID_BYTES - len(controller_prefix(cluster))} are allowed, as it is part of a workflow id; choose a "
+            "shorter name"
+        )
+    return workflow_id
 
 
 def controller_prefix(cluster: str) -> str:
@@ -129,6 +138,11 @@ class ControllerInput(ClusterAccess, CoveredInput):
     controller_urls: tuple[GatewayUrl, ...] = ()
     pruning: Pruning | None = Pruning()
     auto_scale: AutoScale | None = None
+
+    @model_validator(mode="after")
+    def _has_an_id(self) -> Self:
+        controller_id(self.cluster, self.topic)
+        return self
 
     @property
     def workflow_id(self) -> str:

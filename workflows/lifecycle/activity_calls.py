@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from activities.lifecycle.step import AnyStep
 from models.lifecycle.execution import Execution, InputT
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.names import summary_line
 
 ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
@@ -116,7 +117,7 @@ class FencedCalls(Generic[InputT]):
             "retry_policy": RETRIES,
             # The rollback must start after the cancelled activity has ended, not during its last writes.
             "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            "summary": call.summary,
+            "summary": summary_line(call.summary),
         }
 
 

@@ -13,6 +13,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Continued, MigrationInput
+from models.lifecycle.names import keyword
 from models.lifecycle.policy import PhasePolicy
 from models.lifecycle.report import PrecheckResult, Report
 from models.lifecycle.state import StateT
@@ -82,7 +83,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
 
     async def execute(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
         """Run the whole migration, and end it with a report, a typed failure, or continue-as-new."""
-        upsert(KIND_KEY.value_set(self.board.kind), TARGET_KEY.value_set(self.board.target))
+        upsert(KIND_KEY.value_set(self.board.kind), TARGET_KEY.value_set(keyword(self.board.target)))
         try:
             report = await work()
         except ContinuationDue as due:

@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from models.lifecycle.names import summary_line
 from models.lifecycle.policy import PhasePolicy
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
@@ -146,7 +147,9 @@ class Phases:
         self._status.wait_for(WaitKind.RETRY, why, until=workflow.now() + backoff, ends_on=enders)
         try:
             with suppress(TimeoutError):
-                await workflow.wait_condition(lambda: verbs.proceed_wanted, timeout=backoff, timeout_summary=why)
+                await workflow.wait_condition(
+                    lambda: verbs.proceed_wanted, timeout=backoff, timeout_summary=summary_line(why)
+                )
         finally:
             verbs.open_gate()
             self._status.stop_waiting()

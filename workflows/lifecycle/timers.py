@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 
+from models.lifecycle.names import summary_line
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import WaitKind
 from models.lifecycle.verbs import Verb
@@ -201,7 +202,7 @@ class Timers:
 
 async def _wait(condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
     with suppress(TimeoutError):
-        await workflow.wait_condition(condition, timeout=longest, timeout_summary=summary)
+        await workflow.wait_condition(condition, timeout=longest, timeout_summary=summary_line(summary))
 
 
 async def _end(task: asyncio.Future[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -13,11 +12,9 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ChildWorkflowError, FailureError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
+from models.lifecycle.names import bounded_id, summary_line
 from models.lifecycle.waves import BatchResult, WavePolicy, failed_item
 from workflows.lifecycle.wave_protocols import Children
-
-LONGEST_ID = 900
-"""Most characters of an id; Temporal's limit is 1000 by default, and operators may set a lower one."""
 
 _SHORTEST_PAUSE = timedelta(seconds=10)
 _LONGEST_PAUSE = timedelta(minutes=10)
@@ -163,7 +160,7 @@ class ChildPool:
                     id=child.id,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                     retry_policy=retries,
-                    static_summary=spec.summary or None,
+                    static_summary=summary_line(spec.summary) or None,
                 )
             except WorkflowAlreadyStartedError:
                 child.blocked = True
@@ -215,12 +212,7 @@ class ChildPool:
 
 def child_id(parent: str, item: str) -> str:
     """Return the id of the child workflow of a batch: `<parent's id>/<first item>`, cut if it is too long."""
-    whole = f"{parent}/{item}"
-    if len(whole) <= LONGEST_ID:
-        return whole
-    # Two long names with the same start must not share an id.
-    digest = hashlib.sha256(item.encode()).hexdigest()[:16]
-    return f"{whole[: LONGEST_ID - 17]}-{digest}"
+    return bounded_id(f"{parent}/{item}")
 
 
 def read_batch_result(items: tuple[str, ...], result: Any) -> BatchResult:

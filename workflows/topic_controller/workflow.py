@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.topic_controller import topic
 from models.lifecycle.input import Continued
+from models.lifecycle.names import keyword
 from models.lifecycle.status import ProgressReport
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
@@ -89,7 +90,7 @@ class TopicController(OneInput):
     async def run(self, input: ControllerInput | Continued) -> str:
         """Run the controller until the topic is deleted."""
         del input
-        upsert(KIND_KEY.value_set(KIND), TARGET_KEY.value_set(self._input.target_name))
+        upsert(KIND_KEY.value_set(KIND), TARGET_KEY.value_set(keyword(self._input.target_name)))
         try:
             await self._changes.open()
         except ApplicationError:

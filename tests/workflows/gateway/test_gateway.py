@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
@@ -24,14 +24,15 @@ from gateway.api.app import build_app
 from gateway.controllers import Controllers
 from gateway.settings import GatewaySettings
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.names import TASK_QUEUE
+from models.lifecycle.names import MAX_ID_BYTES, TASK_QUEUE
+from models.scalable_topic.input import ScalableTopicInput
 from models.segments.layout import SegmentLayout
 from models.topic_controller.admission import MAX_CONSUMERS_OF_SUBSCRIPTION
 from models.topic_controller.input import controller_id
 from models.topic_controller.sessions import MAX_CONSUMERS_PER_UPDATE, Registrations
 from models.topic_controller.state import ControllerStatus
 from pulsar_devstack.servers.stack import StackSpec
-from temporal.client import register_search_attributes
+from temporal.client import register_search_attributes, start_workflow
 from temporal.converter import DATA_CONVERTER
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.doubles import Hang
@@ -82,6 +83,10 @@ class Gateway:
         self.settings = self.settings.model_copy(update=deadlines)
         self.asks = self._asking()
 
+    def rename(self, name: str) -> None:
+        """Ask for another topic of the namespace."""
+        self.topic = f"persistent://{self.namespace}/{name}"
+
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
         """The newest run of the controller."""
@@ -89,7 +94,7 @@ class Gateway:
 
     async def __call__(self, method: str, path: str = "", **options: Any) -> httpx.Response:
         """Ask for the topic, or what is beneath it."""
-        return await self.asks.request(method, f"scalable/{self.namespace}/orders{path}", **options)
+        return await self.asks.request(method, f"scalable/{self.topic.removeprefix('persistent://')}{path}", **options)
 
     async def create(self, segments: int = 2) -> None:
         """Create the topic."""
@@ -265,6 +270,40 @@ async def test_a_hundred_thousand_consumers(gateway: Open) -> None:
         while not await next_run():
             pass
     assert (await ask.status()).consumers == {"bill": MAX_CONSUMERS_OF_SUBSCRIPTION}
+
+
+async def test_the_longest_names(gateway: Open) -> None:
+    """A topic and a subscription of the longest names work on a real server; one character more is a typed refusal."""
+    ask = gateway()
+    free = MAX_ID_BYTES - len(controller_id(ask.settings.cluster, ask.topic))
+    ask.rename(f"orders{'x' * free}")
+    await ask.create()
+    longest = "\N{CJK UNIFIED IDEOGRAPH-4E00}" * 200
+    subscription = f"/subscriptions/{longest}"
+    assert (await ask("PUT", subscription)).status_code == NO_CONTENT
+    joined = await ask("POST", f"{subscription}/consumers/{longest}", json={"kind": "STREAM"})
+    assert joined.status_code == 200, joined.text
+    listed = await ask.asks.get(f"scalable/{ask.namespace}")
+    assert listed.json() == [ask.topic]
+    ask.rename(f"orders{'x' * (free + 1)}")
+    for method in ("PUT", "GET"):
+        refused = await ask(method)
+        assert (refused.status_code, "choose a shorter name" in refused.text) == (WRONG, True), refused.text
+
+
+async def test_a_migration_with_a_long_name(stage: Harness) -> None:
+    """A migration of topics whose names are too long for ids, search attributes and summaries starts."""
+    ids: set[str] = set()
+    for last in "ab":
+        topic = f"persistent://acme/shop/{'x' * 2000}{last}"
+        given = {"cluster": "long", "metadata_url": "zk:zk:2181", "admin_urls": ["http://broker:8080"], "topic": topic}
+        input = ScalableTopicInput.model_validate(given)
+        handle = await start_workflow(stage.client, "ScalableTopicMigration", input, kind=input.kind, queue="nobody")
+        described = await handle.describe()
+        assert described.status is WorkflowExecutionStatus.RUNNING
+        ids.add(described.id)
+        await handle.terminate()
+    assert len(ids) == 2
 
 
 async def test_runs_that_end_during_requests(gateway: Open, recwarn: pytest.WarningsRecorder) -> None:
