@@ -19,7 +19,6 @@ from temporalio.client import Client
 
 from clients.tls import stamp_of
 from gateway.access.authenticator import Authenticator
-from gateway.access.followed_file import FileError
 from gateway.access.grants import JwtRoles, Tokens
 from gateway.access.jwts import JwtVerifier
 from gateway.api.app import build_app
@@ -27,6 +26,7 @@ from gateway.connections import IDLE_SECONDS, Connections, allow_files, protocol
 from gateway.controllers import Controllers
 from gateway.settings import PREFIX, GatewaySettings
 from process.exit_codes import CommandFailed, ExitCode, leave
+from process.followed_file import FileError
 from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw
 from process.logs import configure_logs
 from process.memory import protect_memory

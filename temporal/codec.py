@@ -12,9 +12,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from temporalio.converter import DataConverter, PayloadCodec
 
 from process.exit_codes import CommandFailed, ExitCode
+from process.followed_file import FileError
 from process.settings import settings_of
 from temporal.converter import DATA_CONVERTER, EncodedFailures
-from temporal.encryption import EncryptionCodec, Keys, KeysError
+from temporal.encryption import EncryptionCodec, Keys
 
 PREFIX = "PULSAR_MIGRATE_PAYLOAD_"
 
@@ -70,7 +71,7 @@ def keys_of(settings: PayloadSettings) -> Keys:
     """Return the keys of the file that settings name; errors as of `codec_of`."""
     try:
         return Keys(Path(settings.keys_file))
-    except KeysError as error:
+    except FileError as error:
         raise CommandFailed(ExitCode.USAGE, f"{error}.", f"correct the file of {PREFIX}KEYS_FILE") from error
 
 

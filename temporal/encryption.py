@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 import os
 import re
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from models.redaction import remember
+from process.followed_file import FileError, FollowedFile
 
 ENCRYPTED = b"binary/encrypted"
 """Encoding of an encrypted payload, as in Temporal's samples."""
@@ -26,17 +26,11 @@ REFUSED = "binary/refused"
 
 _KEY_ID = "encryption-key-id"
 _KEY_BYTES, _NONCE_BYTES = 32, 12
-_MOST_FILE_BYTES = 64 << 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_log = logging.getLogger(__name__)
 
 
 class PayloadUnreadable(RuntimeError):
     """A payload cannot be decrypted; the message has the cause and the cure."""
-
-
-class KeysError(ValueError):
-    """The file of keys cannot be used; the message says why, and shows no key."""
 
 
 class Keys:
@@ -49,40 +43,17 @@ class Keys:
         file: the file of keys.
 
     Raises:
-        KeysError: the file is wrong, or cannot be read.
+        FileError: the file is wrong, or cannot be read.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._stamp: tuple[int, ...] = ()
-        self._ciphers: dict[str, AESGCM] = {}
-        self._reported = ""
-        self._read()
+        self._followed = FollowedFile(file, _parse, keeps=True)
 
     @property
     def ciphers(self) -> dict[str, AESGCM]:
         """Ciphers by the ids of their keys; the first one encrypts."""
-        try:
-            self._read()
-            self._reported = ""
-        except KeysError as error:
-            if str(error) != self._reported:
-                self._reported = str(error)
-                _log.error("%s; the previous keys stay in use", error)
-        return self._ciphers
-
-    def _read(self) -> None:
-        try:
-            status = self.file.stat()
-            stamp = status.st_ino, status.st_mtime_ns, status.st_size
-            if stamp == self._stamp:
-                return
-            with self.file.open("rb") as opened:
-                text = opened.read(_MOST_FILE_BYTES + 1)
-        except OSError as error:
-            raise KeysError(f"{self.file} cannot be read: {error.strerror}") from None
-        self._ciphers = _parse(self.file, text)
-        self._stamp = stamp
+        return self._followed.content() or {}
 
 
 class EncryptionCodec(PayloadCodec):
@@ -147,8 +118,6 @@ def _encrypt(cipher: AESGCM, payload: Payload) -> bytes:
 
 
 def _parse(file: Path, content: bytes) -> dict[str, AESGCM]:
-    if len(content) > _MOST_FILE_BYTES:
-        raise KeysError(f"{file} has more than {_MOST_FILE_BYTES:,} bytes; expected one line for each key")
     ciphers: dict[str, AESGCM] = {}
     for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -156,13 +125,13 @@ def _parse(file: Path, content: bytes) -> dict[str, AESGCM]:
             continue
         key = _key(words[1]) if len(words) == 2 and _NAME.fullmatch(words[0]) else b""
         if len(key) != _KEY_BYTES:
-            raise KeysError(f"{file}, line {number}: invalid; expected the id of a key, and 32 bytes in Base64")
+            raise FileError(f"{file}, line {number}: invalid; expected the id of a key, and 32 bytes in Base64")
         if words[0] in ciphers:
-            raise KeysError(f"{file}, line {number}: the key id {words[0]} is used twice")
+            raise FileError(f"{file}, line {number}: the key id {words[0]} is used twice")
         remember(words[1], permanent=True)
         ciphers[words[0]] = AESGCM(key)
     if not ciphers:
-        raise KeysError(f"{file} has no key; add a line with an id and the output of `openssl rand -base64 32`")
+        raise FileError(f"{file} has no key; add a line with an id and the output of `openssl rand -base64 32`")
     return ciphers
 
 

@@ -26,7 +26,6 @@ from clients.errors import NoCredentials, StoreError, StoreUnreachable
 from clients.oxia.access import OxiaAccess
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.zookeeper.access import ZooKeeperAccess
-from gateway.access.followed_file import FileError
 from gateway.access.grants import Tokens
 from gateway.settings import PREFIX as GATEWAY_PREFIX
 from models.child_environment import child_environment
@@ -35,6 +34,7 @@ from models.destinations import Destinations
 from models.lifecycle.units import Unit, format_value
 from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode
+from process.followed_file import FileError
 from spark.protection import check_protection, is_local
 from temporal.codec import PREFIX as PAYLOAD_PREFIX
 from temporal.codec import PayloadSettings, keys_of

@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import Field, ValidationError
 
-from gateway.access.followed_file import EmptyFileError, FileError, FollowedFile
 from gateway.access.principals import Grant
 from models.base import faults
+from process.followed_file import EmptyFileError, FileError, FollowedFile
 
 GrantT = TypeVar("GrantT", bound=Grant)
 

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
-from gateway.access.followed_file import EmptyFileError, FileError, FollowedFile
 from gateway.access.principals import MAX_NAME
+from process.followed_file import EmptyFileError, FileError, FollowedFile
 
 Key: TypeAlias = bytes | RSAPublicKey | EllipticCurvePublicKey
 

@@ -51,7 +51,7 @@ MUTANTS = mutants(
             "topic-controller/a-token-reaches-other-tenants": swap("not {", "True or {"),
         },
         f"{_GRANTS_OF_TOKENS}::test_file_without_tokens_revokes_all": {
-            "topic-controller/a-deleted-file-keeps-its-tokens": swap("(), None", "(), self._content"),
+            "topic-controller/a-deleted-file-keeps-its-tokens": swap("else None", "else self._content"),
         },
         f"{_RECORD}::test_ids_whose_topics_are_taken": {
             "topic-controller/ids-of-taken-topics-are-used": swap(

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from gateway.access.authenticator import Authenticator
-from gateway.access.followed_file import FileError
 from gateway.access.grants import JwtRoles, Tokens
 from gateway.access.principals import LOCAL, Principal, Role
 from gateway.errors import HTTPProblem
+from process.followed_file import FileError
 from tests.support.gateway.tokens import role_entry, token_entry, write
 
 HASH = "0" * 64

@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from gateway.access.authenticator import Authenticator
-from gateway.access.followed_file import FileError
 from gateway.access.grants import JwtRoles, Tokens
 from gateway.access.jwts import JwtError, JwtVerifier
 from gateway.access.principals import Principal, Role
 from gateway.errors import HTTPProblem
+from process.followed_file import FileError
 from tests.support.gateway.tokens import role_entry, token_entry, write
 
 SECRET = bytes(range(32))

@@ -11,6 +11,9 @@ from clients.tls import stamp_of
 
 ContentT = TypeVar("ContentT")
 
+MAX_FILE_BYTES = 1 << 20
+"""Most bytes of a file."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -25,20 +28,22 @@ class EmptyFileError(FileError):
 class FollowedFile(Generic[ContentT]):
     """The content of a file.
 
-    A file that is deleted, unreadable or empty has no content, so that it revokes what it granted. If its changed
-    content is invalid, that is reported, and the previous content is used.
+    A file that is deleted, unreadable or empty has no content, so that it revokes what it granted, unless it keeps its
+    content. If its changed content is invalid, that is reported, and the previous content is used.
 
     Args:
         file: the file.
         parse: returns the content; raises `EmptyFileError` if there is none, and `FileError` if it is invalid.
+        keeps: whether the previous content is used also while the file is deleted or unreadable.
 
     Raises:
         FileError: the file cannot be used when it is read first.
     """
 
-    def __init__(self, file: Path, parse: Callable[[Path, bytes], ContentT]) -> None:
+    def __init__(self, file: Path, parse: Callable[[Path, bytes], ContentT], *, keeps: bool = False) -> None:
         self._file = file
         self._parse = parse
+        self._keeps = keeps
         self._stamp: tuple[int, ...] = ()
         self._content: ContentT | None = None
         self._reported = ""
@@ -61,13 +66,17 @@ class FollowedFile(Generic[ContentT]):
             stamp = stamp_of(self._file)
             if stamp == self._stamp:
                 return
-            data = self._file.read_bytes()
+            with self._file.open("rb") as opened:
+                data = opened.read(MAX_FILE_BYTES + 1)
         except OSError as error:
+            self._stamp = ()
             # mutant: topic-controller/a-deleted-file-keeps-its-tokens
-            self._stamp, self._content = (), None
+            self._content = self._content if self._keeps else None
             raise FileError(f"{self._file} cannot be read: {error.strerror or error}") from error
         # Also for an invalid file, so that it is reported once.
         self._stamp = stamp
+        if len(data) > MAX_FILE_BYTES:
+            raise FileError(f"{self._file} has more than {MAX_FILE_BYTES:,} bytes")
         try:
             self._content = self._parse(self._file, data)
         except EmptyFileError:
