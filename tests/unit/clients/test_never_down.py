@@ -142,7 +142,7 @@ class Web(httpx.BaseTransport):
 def test_registrations_and_redirects(
     access: AdminAccess, registration: dict[str, Any], answers: dict[str, Any], path: str, method: str
 ) -> None:
-    """Whatever a broker registers and answers, requests have TLS and go to listed hosts, or end as a typed error."""
+    """Requests have TLS and go to listed hosts, or end as a typed error, for all that brokers register and answer."""
     web = Web(answers)
     with HttpSession(access, transport=web) as session:
         for _ in range(2):
@@ -288,7 +288,7 @@ class _Opened:
     },
 ).via("a lookup that leads from TLS to a plain address")
 def test_lookups(access: AdminAccess, registration: dict[str, Any], answers: dict[str, Any]) -> None:
-    """Whatever brokers register and answer to lookups, connections have TLS and go to listed hosts."""
+    """Connections have TLS and go to listed hosts, for all that brokers register and answer to lookups."""
     network = Binary(answers)
     wire = WireAccess.of(access)
     with pytest.MonkeyPatch.context() as patch:

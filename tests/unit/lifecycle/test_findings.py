@@ -45,7 +45,7 @@ def test_lasting_errors_are_blockers_at_once(error: StoreError, code: str) -> No
 
 
 def test_outside_of_an_activity_each_error_is_a_blocker() -> None:
-    """Where nothing starts another attempt, as in a command, the first one counts."""
+    """The first error counts where nothing starts another attempt, as in a command."""
     findings = Findings()
 
     def check() -> None:

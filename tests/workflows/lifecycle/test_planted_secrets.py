@@ -77,7 +77,7 @@ class Leak:
         context = ActivityContext()
         context.waiting_for(WaitKind.STORE, f"the store says: {STRANGE}", action=f"check {STRANGE}")
         heartbeat(context)
-        # A way back runs the same activity again, and must succeed.
+        # A rollback runs the same activity again, and must succeed.
         if call.step not in _OBSERVERS and (key := f"{call.step} {call.input}") not in self._failed:
             self._failed.add(key)
             self._number += 1
