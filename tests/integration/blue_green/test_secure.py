@@ -95,7 +95,7 @@ def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: E
 
     All the time no secret is in programs of the worker, in temporary files, its log, its metrics or a history.
     """
-    with SecretWatch([environment.worker.pid], environment.secrets.marks, [environment.temporary]) as watch:
+    with SecretWatch(lambda: environment.worker.pids, environment.secrets.marks, [environment.temporary]) as watch:
         _follow(clusters, environment)
     assert not watch.found
     # A process of Spark ran tasks, which connected with the tokens.

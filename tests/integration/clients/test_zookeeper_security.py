@@ -317,7 +317,7 @@ def test_renewed_files_are_used(
     shutil.copy(secure.access.tls.key_file, key)
     with pytest.raises(StoreDenied, match="refuses the login"):
         ask(url, access)
-    password.write_text("secret\n")
+    password.write_text(f"{secure.access.sasl_password}\n")
     ask(url, access)
     password.unlink()
     with pytest.raises(NoCredentials, match=f"zookeeper_sasl_password_file: {password} cannot be read"):

@@ -118,7 +118,7 @@ engine.stop()
         running.stdin.write(f"{mark}\n")
         running.stdin.flush()
         assert running.stdout.readline() == "ran\n"
-        with SecretWatch([running.pid], [mark], [tmp_path]) as watch:
+        with SecretWatch(lambda: [running.pid], [mark], [tmp_path]) as watch:
             pass
         running.stdin.write("\n")
         running.stdin.flush()

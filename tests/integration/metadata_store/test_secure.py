@@ -20,6 +20,8 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.runner import Traffic
 from tests.support.clients.secure_zookeeper import SecureZooKeeper
 from tests.support.clients.zookeeper_records import contents
+from tests.support.lifecycle.environment import written_texts
+from tests.support.lifecycle.marks import marked
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.releases import live_migrations
@@ -39,13 +41,16 @@ def secure(toolchain: Toolchain, tmp_path: Path) -> SecureZooKeeper:
 
 @pytest.fixture
 def operator(toolchain: Toolchain, secure: SecureZooKeeper, tmp_path: Path) -> Iterator[Operator]:
-    """Temporal and a worker with the credentials."""
+    """Temporal and a worker with the credentials, which writes them nowhere."""
     access = secure.access
     assert access.tls
     password = tmp_path / "password"
     password.write_text(access.sasl_password)
+    (temporary := tmp_path / "temporary").mkdir()
     settings: dict[str, Any] = {
         "PULSAR_MIGRATE_HOSTS": "127.0.0.1,localhost",
+        "TMPDIR": str(temporary),
+        "SPARK_LOCAL_DIRS": str(temporary),
         "PULSAR_MIGRATE_ZOOKEEPER_SASL_USERNAME": access.sasl_username,
         "PULSAR_MIGRATE_ZOOKEEPER_SASL_PASSWORD_FILE": str(password),
         "PULSAR_MIGRATE_ZOOKEEPER_TLS_CA": str(access.tls.ca_file),
@@ -54,10 +59,11 @@ def operator(toolchain: Toolchain, secure: SecureZooKeeper, tmp_path: Path) -> I
     }
     with (
         Stack(StackSpec(temporal=True), tmp_path / "temporal", toolchain) as stack,
-        WorkerProcess(stack.temporal_address, tmp_path, **settings),
+        WorkerProcess(stack.temporal_address, tmp_path, **settings) as worker,
         Operator(stack.temporal_address) as operator,
     ):
         yield operator
+        assert marked(written_texts(worker, operator, tmp_path / "temporary"), [access.sasl_password]) == []
 
 
 @live_migrations

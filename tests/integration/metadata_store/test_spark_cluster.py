@@ -144,7 +144,7 @@ def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_pat
     with (
         WorkerProcess(stack.temporal_address, tmp_path, cwd=tmp_path, **settings) as worker,
         Operator(stack.temporal_address) as operator,
-        SecretWatch([worker.pid, *spark.workers], [SECRET], spark.work) as watch,
+        SecretWatch(lambda: [*worker.pids, *spark.workers], [SECRET], spark.work) as watch,
     ):
         report = operator.run(input, 300)
     assert not watch.found

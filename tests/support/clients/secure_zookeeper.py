@@ -15,6 +15,8 @@ from tests.support.clients.destinations import LOOPBACK
 USER = "migrate"
 OTHER = "other"
 """Another user."""
+PASSWORD = "planted-4c1d77"
+"""Of both."""
 HOST = "127.0.0.1"
 
 
@@ -38,13 +40,13 @@ class SecureZooKeeper:
             authorities=self.authority.cert_file,
             server=self.authority.identity("server", HOST, alias="localhost").pem_file,
             client=self.authority.identity("stack", HOST).pem_file,
-            users={"pulsar": "only-for-tests", USER: "secret", OTHER: "secret"},
+            users={"pulsar": "only-for-tests", USER: PASSWORD, OTHER: PASSWORD},
             login_required=True,
         )
         tls = self.tls(self.authority.identity("worker", "127.0.0.9"))
-        self.access = ZooKeeperAccess(sasl_username=USER, sasl_password="secret", tls=tls, destinations=LOOPBACK)
+        self.access = ZooKeeperAccess(sasl_username=USER, sasl_password=PASSWORD, tls=tls, destinations=LOOPBACK)
         other = self.tls(self.authority.identity("other", "127.0.0.8"))
-        self.other = ZooKeeperAccess(sasl_username=OTHER, sasl_password="secret", tls=other, destinations=LOOPBACK)
+        self.other = ZooKeeperAccess(sasl_username=OTHER, sasl_password=PASSWORD, tls=other, destinations=LOOPBACK)
 
     def tls(self, identity: Identity | None) -> Tls:
         """Return settings with this certificate of ours."""

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
+from tests.support.lifecycle.marks import marked
 from tests.support.lifecycle.operator import Operator
+from tests.support.lifecycle.planted import SecretWatch, contents
 from tests.support.lifecycle.worker import WorkerProcess
 
 PLANTED = "planted-0c2f71"
 """A secret that the worker has in its own environment."""
 _NAMES = ("blue", "green", "clients", "strangers", "misled")
+_SEARCH_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Secrets:
     folder: Path
 
     def settings(self) -> dict[str, Any]:
-        """Return the worker's settings: a token, a certificate authority and the hosts for each name, and a secret."""
+        """Return the worker's settings: a token, a certificate authority and the hosts for each name, and secrets."""
         named = {
             f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__{field}": str(value)
             for name in _NAMES
@@ -40,7 +45,20 @@ class Secrets:
                 ("HOSTS", "127.0.0.1,localhost"),
             )
         }
-        return {**named, "PULSAR_MIGRATE_BROKER_WEBHOOK_TOKEN": PLANTED}
+        unused = {
+            "ADMIN_TOKEN": PLANTED,
+            "OXIA_TOKEN": PLANTED,
+            "ZOOKEEPER_AUTH": f'["digest:admin:{PLANTED}"]',
+            "ZOOKEEPER_SASL_USERNAME": "admin",
+            "ZOOKEEPER_SASL_PASSWORD": PLANTED,
+            "HOSTS": "127.0.0.1",
+        }
+        return {
+            **named,
+            **{f"PULSAR_MIGRATE_CREDENTIALS__UNUSED__{name}": value for name, value in unused.items()},
+            "PULSAR_MIGRATE_BROKER_WEBHOOK_TOKEN": PLANTED,
+            "PULSAR_MIGRATE_SPARK_CONF": f'{{"spark.hadoop.planted.secret": "{PLANTED}"}}',
+        }
 
     @property
     def marks(self) -> list[str]:
@@ -92,4 +110,16 @@ def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) 
         WorkerProcess(stack.temporal_address, folder, **settings) as worker,
         Operator(stack.temporal_address) as operator,
     ):
-        yield Environment(stack, worker, operator, secrets, temporary)
+        # Each migration of the session is also a test of what it leaves where: of each kind, whether it fails or not.
+        with SecretWatch(lambda: worker.pids, secrets.marks, [], every=_SEARCH_SECONDS) as programs:
+            yield Environment(stack, worker, operator, secrets, temporary)
+        assert not programs.found
+        assert marked(written_texts(worker, operator, temporary), secrets.marks) == []
+
+
+def written_texts(worker: WorkerProcess, operator: Operator, temporary: Path) -> Generator[str]:
+    """Return all texts that a worker has written or shows: histories, log, metrics and temporary files."""
+    files = (contents(path) for path in (worker.log, *temporary.rglob("*")))
+    yield from (text.decode(errors="replace") for text in chain(operator.histories(), files))
+    if worker.pids:
+        yield httpx.get(f"http://{worker.metrics_address}/metrics", trust_env=False).text

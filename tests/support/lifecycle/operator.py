@@ -79,7 +79,7 @@ class Operator:
 
     def histories(self) -> list[bytes]:
         """Return the histories of all workflows, as Temporal keeps them."""
-        return self.wait(self._histories(), 60)
+        return self.wait(self._histories(), LIMIT)
 
     async def _histories(self) -> list[bytes]:
         histories = [

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-_EVERY = 0.1
 
 
 class SecretWatch:
     """Looks again and again while a block runs; a context manager.
 
     Args:
-        pids: processes whose programs are watched.
+        pids: returns the processes whose programs are watched; asked each time, because they may be started again.
         marks: the secrets.
         folders: where files may be left.
+        every: seconds between two searches.
 
     Attributes:
         programs: command lines that were seen.
         found: where a secret was.
     """
 
-    def __init__(self, pids: Iterable[int], marks: Iterable[str], folders: Iterable[Path]) -> None:
-        self._pids, self._marks, self._folders = list(pids), [mark.encode() for mark in marks], list(folders)
+    def __init__(
+        self, pids: Callable[[], Iterable[int]], marks: Iterable[str], folders: Iterable[Path], *, every: float = 0.1
+    ) -> None:
+        self._pids, self._folders, self._every = pids, list(folders), every
+        self._marks = [mark.encode() for mark in marks]
         self.programs: set[bytes] = set()
         self.found: set[str] = set()
         self._over = threading.Event()
@@ -47,11 +49,11 @@ class SecretWatch:
         return any(mark in content for mark in self._marks)
 
     def _run(self) -> None:
-        while not self._over.wait(_EVERY):
+        while not self._over.wait(self._every):
             self._search()
 
     def _search(self) -> None:
-        for pid in (child for parent in self._pids for child in descendants(parent)):
+        for pid in (child for parent in self._pids() for child in descendants(parent)):
             command = contents(Path(f"/proc/{pid}/cmdline"))
             self.programs.add(command)
             if self.holds(command + contents(Path(f"/proc/{pid}/environ"))):

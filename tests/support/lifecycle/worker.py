@@ -79,6 +79,11 @@ class WorkerProcess:
         assert self._child.poll() is None, self.story("the worker has ended")
         return self._child.pid
 
+    @property
+    def pids(self) -> list[int]:
+        """The worker's own process; empty if it does not run."""
+        return [self._child.pid] if self._child is not None and self._child.poll() is None else []
+
     def launch(self) -> None:
         """Start the process and return at once."""
         self._ready_file.unlink(missing_ok=True)
