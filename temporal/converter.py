@@ -29,6 +29,9 @@ from temporal.encryption import REFUSED, PayloadUnreadable
 # Operators have no use for a trace of our code that refused a wrong input.
 _FORESEEN = frozenset(FailureKind) - {FailureKind.UNEXPECTED}
 
+MAX_INPUT = 2**20
+"""Most bytes of an input, or of an update's argument: half of what Temporal allows for an input with its state."""
+
 
 class _Json(PydanticJSONPlainPayloadConverter):
     def to_payload(self, value: Any) -> Payload | None:
@@ -39,13 +42,16 @@ class _Json(PydanticJSONPlainPayloadConverter):
 
     def from_payload(self, payload: Payload, type_hint: Any = None) -> Any:
         try:
-            return super().from_payload(payload, type_hint)
+            value = super().from_payload(payload, type_hint)
         except ValidationError as error:
             if fields := _started_with(type_hint):
                 raise _refused_start(fields, payload) from None
             if not _is_from_operators(type_hint):
                 raise
             raise ApplicationError(refusal(type_hint, error), type=FailureKind.INVALID_INPUT) from None
+        if isinstance(value, Frozen) and len(payload.data) > MAX_INPUT and _takes_from_operators(type_hint):
+            raise _too_long(len(payload.data))
+        return value
 
 
 class _Refused(EncodingPayloadConverter):
@@ -67,7 +73,7 @@ class _Refused(EncodingPayloadConverter):
     def from_payload(self, payload: Payload, type_hint: Any = None) -> Any:
         """Raise the refusal."""
         why = payload.data.decode()
-        if _started_with(type_hint) or _is_from_operators(type_hint):
+        if _takes_from_operators(type_hint):
             raise ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
         raise PayloadUnreadable(why)
 
@@ -125,6 +131,15 @@ def _started_with(hint: Any) -> type[Frozen] | None:
 def _refused_start(fields: type[Frozen], payload: Payload) -> ApplicationError:
     """Return the failure that makes the SDK fail the workflow; any other error would fail its task repeatedly."""
     why = start_refusal(fields, json.loads(payload.data))
+    return ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
+
+
+def _takes_from_operators(hint: Any) -> bool:
+    return _started_with(hint) is not None or _is_from_operators(hint)
+
+
+def _too_long(length: int) -> ApplicationError:
+    why = f"the input has {length:,} bytes; the most are {MAX_INPUT:,}. Cure: use patterns, or several workflows"
     return ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
 
 

@@ -37,7 +37,7 @@ def verb_command(verb: Verb) -> Callable[..., None]:
         response = send_update(
             workflow_id,
             "steer",
-            VerbRequest(verb=verb, reason=reason),
+            checked(VerbRequest, {"verb": verb, "reason": reason}),
             VerbResponse,
             lambda error: _refused(workflow_id, verb, output, error),
         )

@@ -8,11 +8,16 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from models.text import shown
+
 INTERNAL = "set by programs"
 """Metadata of input fields that have no option on the command line."""
 
 FORMS = "write 90s, 30m, 24h, 2d or PT24H"
 """Accepted forms of durations."""
+
+LONGEST = timedelta(days=3650)
+"""Longest duration: the end of a longer one may have no date."""
 
 _SECONDS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
@@ -34,17 +39,25 @@ def read_duration(value: object) -> timedelta:
         ValueError: another form; for example a number without a unit.
     """
     if isinstance(value, timedelta):
-        return value
+        return _bounded(value)
     text = str(value).strip()
     if not isinstance(value, str) or _NUMBER.fullmatch(text):
         raise ValueError(f"{value!r} has no unit; {FORMS}")
     try:
         if _WITH_PARTS.fullmatch(text.lower()):
             parts = _PART.findall(text.lower())
-            return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
-        return _STANDARD.validate_python(text)
+            duration = timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
+        else:
+            duration = _STANDARD.validate_python(text)
     except (ValidationError, OverflowError):
-        raise ValueError(f"invalid duration {value!r}; {FORMS}") from None
+        raise ValueError(f"invalid duration {shown(value)!r}; {FORMS}") from None
+    return _bounded(duration)
+
+
+def _bounded(duration: timedelta) -> timedelta:
+    if abs(duration) > LONGEST:
+        raise ValueError(f"a duration of {duration.days:,} days is too long; the longest is {LONGEST.days:,} days")
+    return duration
 
 
 def _read_bool(value: object) -> object:

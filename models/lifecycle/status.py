@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic
 
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 from typing_extensions import TypeVar
 
 from models.base import Result
@@ -18,6 +18,9 @@ from models.text import shown
 _TIME = Unit(Quantity.TIME)
 _LONGEST_NOTE = 1_000
 """Characters. All notes go into the input of the next run, which Temporal limits to 2 MB."""
+
+
+_MOST = 2**63 - 1
 
 
 def dated_note(at: datetime, text: str) -> str:
@@ -111,13 +114,17 @@ class Progress(Result):
 
     task: ProgressTask
     unit: ProgressUnit
-    done: int
-    total: int | None = None
+    done: int = Field(ge=0, le=_MOST)
+    total: int | None = Field(default=None, ge=0, le=_MOST)
     detail: str = ""
-    rate: float = 0.0
-    eta_seconds: float | None = None
+    rate: float = Field(default=0.0, allow_inf_nan=False)
+    eta_seconds: float | None = Field(default=None, allow_inf_nan=False)
     basis: str = ""
-    as_of: datetime
+    as_of: AwareDatetime
+
+    def cut(self) -> Progress:
+        """Return the same progress with short texts: any client that may signal can report progress."""
+        return self.model_copy(update={"detail": shown(self.detail), "basis": shown(self.basis)})
 
     def __str__(self) -> str:
         """Return one line: done, total, rate, and the estimate with its basis."""
@@ -228,7 +235,7 @@ class WaitReason(Result):
     kind: WaitKind
     why: str
     action: str = ""
-    until: datetime | None = None
+    until: AwareDatetime | None = None
 
 
 class CutoverPlan(BaseModel):

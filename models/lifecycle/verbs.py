@@ -10,6 +10,9 @@ from pydantic import AwareDatetime, Field
 from models.base import Frozen, Result
 from models.lifecycle.fields import Bool, Duration
 
+MAX_REASON = 4_000
+"""Most characters of a reason; notes show the first of them."""
+
 
 class Verb(StrEnum):
     """Verbs that an operator can send to a running migration."""
@@ -25,7 +28,7 @@ class VerbRequest(Frozen):
     """The argument of the `steer` update: a verb, and the reason for it."""
 
     verb: Verb
-    reason: str = ""
+    reason: str = Field(default="", max_length=MAX_REASON)
 
 
 class VerbResponse(Result):

@@ -138,7 +138,7 @@ class StatusBoard:
     def activity_reports(self, report: ProgressReport) -> None:
         """Show progress and wait of the running activity."""
         state, reason = self._state, report.waiting
-        state.progress = report.progress or state.progress
+        state.progress = report.progress.cut() if report.progress else state.progress
         before = state.activity_waiting
         state.activity_waiting = reason and waiting(
             reason.kind, reason.why, action=reason.action, until=reason.until, before=before
