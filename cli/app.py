@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 
 import typer
 
+from cli.commands.audit import audit_command
 from cli.commands.doctor import doctor_app
 from cli.commands.features import features_app
 from cli.commands.history import history_command, replay_command
@@ -42,6 +43,7 @@ for _name, _command in {
     "list": list_command,
     "status": status_command,
     "report": report_command,
+    "audit": audit_command,
     "history": history_command,
     "replay": replay_command,
 }.items():

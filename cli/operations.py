@@ -27,8 +27,9 @@ from models.base import faults
 from models.lifecycle.input import WorkflowInput
 from models.lifecycle.names import keyword, summary_line
 from process.exit_codes import CommandFailed, ExitCode
-from temporal.client import ANSWER_LIMIT, connect, register_search_attributes, start_workflow
+from temporal.client import ANSWER_LIMIT, connect, start_workflow
 from temporal.encryption import PayloadUnreadable
+from temporal.search_attributes import create_line, missing_search_attributes, register_search_attributes
 from worker.catalog import Registered
 
 AnswerT = TypeVar("AnswerT")
@@ -87,10 +88,10 @@ async def start(client: Client, kind: Registered, input: WorkflowInput, queue: s
         see: command that shows it; by default that of a migration.
 
     Raises:
-        CommandFailed: the workflow is running already, or the search attributes cannot be registered.
+        CommandFailed: the workflow is running already, or a search attribute has another type.
     """
-    # First: a workflow that sets an unregistered attribute is retried indefinitely, and only a log shows why.
-    await register_search_attributes(client)
+    if warning := (await register_search_attributes(client)).warning:
+        hint(f"warning: {warning}")
     try:
         handle = await start_workflow(client, kind.workflow, input, kind=kind.name, queue=queue)
     except WorkflowAlreadyStartedError as error:
@@ -224,6 +225,20 @@ async def follow(
             if view.ended:
                 return view
         await asyncio.sleep(interval.total_seconds())
+
+
+async def hint_at_missing_attributes(client: Client) -> None:
+    """Print why a phase or target is unknown, if the namespace lacks search attributes."""
+    try:
+        missing = await missing_search_attributes(client)
+    except CommandFailed as error:
+        hint(f"note: {error.cause}")
+        return
+    if missing:
+        hint(
+            f"note: phases are unknown where no worker answers, since the namespace {client.namespace} lacks the "
+            f"search attributes {', '.join(missing)}; add them: {create_line(client.namespace, missing)}"
+        )
 
 
 def start_line(kind: Registered, input: WorkflowInput, queue: str) -> str:

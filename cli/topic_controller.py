@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from cli.inputs import parse_duration, read_json
 from cli.migrations import Servers
-from cli.operations import against_temporal, checked, query, query_line, send_update
+from cli.operations import against_temporal, checked, hint_at_missing_attributes, query, query_line, send_update
 from cli.options import Form, Output, answer, hint
 from cli.tables import Sections, table_lines
 from models.lifecycle.input import ClusterName
@@ -94,7 +94,7 @@ def list_command(cluster: Cluster = "", output: Output = Form.TEXT) -> None:
 
     async def work(client: Client) -> list[dict[str, str]]:
         running = "WorkflowType = 'TopicController' AND ExecutionStatus = 'Running'"
-        return [
+        controllers = [
             {
                 "cluster": named[0],
                 "topic": named[1],
@@ -103,6 +103,9 @@ def list_command(cluster: Cluster = "", output: Output = Form.TEXT) -> None:
             async for run in client.list_workflows(running, rpc_timeout=ANSWER_LIMIT)
             if (named := controlled_topic(run.id)) and cluster in ("", named[0])
         ]
+        if any(row["doing"] == "-" for row in controllers):
+            await hint_at_missing_attributes(client)
+        return controllers
 
     topics = sorted(against_temporal(work), key=lambda row: (row["cluster"], row["topic"]))
     rows = [("CLUSTER", "TOPIC", "DOING"), *((row["cluster"], row["topic"], row["doing"]) for row in topics)]

@@ -30,7 +30,8 @@ from process.followed_file import FileError
 from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw
 from process.logs import configure_logs
 from process.memory import protect_memory
-from temporal.client import connect_server
+from temporal.client import connect, server_runtime
+from temporal.search_attributes import register_for_server
 
 SHUTDOWN_TIMEOUT = timedelta(seconds=20)
 """Longest wait for requests that are under way; Kubernetes kills after 30 s by default."""
@@ -66,7 +67,8 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
     stop = stop_on_signals()
     authenticator = build_authenticator(settings)
     # Without metrics of the SDK: the worker does the work that takes time.
-    client = await connect_server()
+    client = await connect(server_runtime(metrics_address=""))
+    await register_for_server(client)
     app = build_app(Controllers(client, settings), settings, authenticator)
     server = build_server(app, settings)
     allow_files(settings.max_connections)

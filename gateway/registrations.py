@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from gateway.controllers import ControllerNotFound, UpdateRejected
 from gateway.errors import HTTPProblem, unavailable
 from models.topic_controller.sessions import MAX_CONSUMERS_PER_UPDATE, ConsumerAssignment, Departures, Registrations
+from temporal.caller import act_for, acting_for
 
 AnswerT = TypeVar("AnswerT")
 
@@ -54,6 +55,7 @@ class _Asked:
         instance: instance of the consumer; empty if it sent none.
         owner: the client that sent it; empty for one that may use sessions of others.
         deadline: when to give up, by the loop's clock.
+        caller: who sent it, for the header of the update.
         answer: the assignment of a consumer that registered; None for one that left.
     """
 
@@ -62,6 +64,7 @@ class _Asked:
     instance: str
     owner: str
     deadline: float
+    caller: str
     answer: asyncio.Future[ConsumerAssignment | None]
 
     @property
@@ -160,7 +163,7 @@ class Registrar:
         self, topic: str, consumer: ConsumerKey, deadline: float, sender: tuple[str, str], *, joins: bool
     ) -> ConsumerAssignment | None:
         loop = asyncio.get_running_loop()
-        asked = _Asked(consumer, joins, *sender, deadline, loop.create_future())
+        asked = _Asked(consumer, joins, *sender, deadline, acting_for(), loop.create_future())
         # The client may have disconnected.
         asked.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         queue = self._queues.setdefault(topic, _TopicQueue())
@@ -223,11 +226,12 @@ class Registrar:
         instances = {asked.consumer.name: asked.instance for asked in together if asked.instance}
         owners = {asked.consumer.name: asked.owner for asked in together if asked.owner}
         deadline = max(asked.deadline for asked in together)
-        if joins:
-            request = Registrations(subscription=subscription, consumers=names, instances=instances, owners=owners)
-            return await self._updates.update(topic, "register", request, dict[str, ConsumerAssignment], deadline)
-        leaving = Departures(subscription=subscription, consumers=names, instances=instances, owners=owners)
-        await self._updates.update(topic, "unregister", leaving, type(None), deadline)
+        with act_for(", ".join(sorted({asked.caller for asked in together}))):
+            if joins:
+                request = Registrations(subscription=subscription, consumers=names, instances=instances, owners=owners)
+                return await self._updates.update(topic, "register", request, dict[str, ConsumerAssignment], deadline)
+            leaving = Departures(subscription=subscription, consumers=names, instances=instances, owners=owners)
+            await self._updates.update(topic, "unregister", leaving, type(None), deadline)
         return {}
 
 

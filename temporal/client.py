@@ -1,4 +1,4 @@
-"""The client of Temporal: connect by Temporal's own variables and profiles, register search attributes, start."""
+"""The client of Temporal: connect by Temporal's own variables and profiles, and start workflows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDConflictPolicy
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
@@ -25,11 +23,12 @@ from temporalio.runtime import (
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from models.lifecycle.input import WorkflowInput
-from models.lifecycle.names import SEARCH_ATTRIBUTES, keyword, summary_line
+from models.lifecycle.names import keyword, summary_line
 from models.redaction import remember
 from models.text import shown
 from process.exit_codes import CommandFailed, ExitCode
 from process.logs import CORE_LOGGER
+from temporal.caller import NamesSender, server_identity, user_identity
 from temporal.codec import data_converter
 
 DEFAULT_TARGET = "127.0.0.1:7233"
@@ -37,9 +36,6 @@ DEFAULT_TARGET = "127.0.0.1:7233"
 
 ANSWER_LIMIT = timedelta(seconds=10)
 """Longest wait for one answer of Temporal."""
-
-_KEYWORD = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
-_log = logging.getLogger(__name__)
 
 
 def connect_config() -> ClientConnectConfig:
@@ -79,19 +75,26 @@ def runtime_without_logs() -> Runtime:
 
 
 async def connect(runtime: Runtime | None = None) -> Client:
-    """Connect to Temporal.
+    """Connect to Temporal; signals and updates then name their sender.
 
     Args:
-        runtime: the SDK's runtime; by default the one without native logs.
+        runtime: the SDK's runtime of a process that serves; None for a command, whose identity names its user.
 
     Raises:
         CommandFailed: the configuration or the payload codec is wrong, or the server does not answer.
     """
     config = connect_config()
+    identity = user_identity() if runtime is None else server_identity()
     target, converter = config.get("target_host", DEFAULT_TARGET), data_converter()
     try:
         async with asyncio.timeout(ANSWER_LIMIT.total_seconds()):
-            return await Client.connect(**config, data_converter=converter, runtime=runtime or runtime_without_logs())
+            return await Client.connect(
+                **config,
+                data_converter=converter,
+                identity=identity,
+                interceptors=[NamesSender(identity)],
+                runtime=runtime or runtime_without_logs(),
+            )
     except (RuntimeError, OSError, ValueError) as error:
         cause = _short(str(error)) or f"no answer in {ANSWER_LIMIT.total_seconds():.0f} s"
         raise CommandFailed(
@@ -99,21 +102,6 @@ async def connect(runtime: Runtime | None = None) -> Client:
             f"no connection to Temporal at {target}: {cause}.",
             "start the server (`temporal server start-dev`), or set TEMPORAL_ADDRESS or TEMPORAL_PROFILE",
         ) from error
-
-
-async def connect_server(metrics_address: str = "") -> Client:
-    """Connect a process that serves, and register the search attributes that migrations set.
-
-    Args:
-        metrics_address: as `server_runtime` takes it.
-
-    Raises:
-        CommandFailed: as `connect`, `server_runtime` and `register_search_attributes`.
-    """
-    client = await connect(server_runtime(metrics_address))
-    if added := await register_search_attributes(client):
-        _log.info("registered the search attributes %s", ", ".join(added))
-    return client
 
 
 def server_runtime(metrics_address: str) -> Runtime:
@@ -142,7 +130,7 @@ def server_runtime(metrics_address: str) -> Runtime:
 async def start_workflow(
     client: Client, workflow: str, input: WorkflowInput, *, kind: str, queue: str
 ) -> WorkflowHandle[Any, Any]:
-    """Start a workflow, which lists find by its search attributes at once.
+    """Start a workflow, with search attributes where the namespace has them, so that lists find it at once.
 
     Args:
         client: of Temporal.
@@ -156,82 +144,35 @@ async def start_workflow(
         RPCError: Temporal does not answer.
     """
     attributes = {"MigrationKind": kind, "MigrationTarget": keyword(input.target_name)}
-    return await client.start_workflow(
-        workflow,
-        input.as_json(),
-        id=input.workflow_id,
-        task_queue=queue,
-        id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-        search_attributes=TypedSearchAttributes(
-            [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
-        ),
-        static_summary=summary_line(input.summary),
-        # The SDK tries again with the same request id, which starts it once.
-        rpc_timeout=ANSWER_LIMIT,
+    typed = TypedSearchAttributes(
+        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
     )
+
+    async def start(search_attributes: TypedSearchAttributes) -> WorkflowHandle[Any, Any]:
+        return await client.start_workflow(
+            workflow,
+            input.as_json(),
+            id=input.workflow_id,
+            task_queue=queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            search_attributes=search_attributes,
+            static_summary=summary_line(input.summary),
+            # The SDK tries again with the same request id, which starts it once.
+            rpc_timeout=ANSWER_LIMIT,
+        )
+
+    try:
+        return await start(typed)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        # The namespace may lack them. If something else is wrong, the second answer says so.
+        return await start(TypedSearchAttributes.empty)
 
 
 def is_silent(error: RPCError) -> bool:
     """Return whether Temporal did not answer, and so did not refuse."""
     return error.status in {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED}
-
-
-async def register_search_attributes(client: Client) -> tuple[str, ...]:
-    """Register those search attributes of migrations that the namespace lacks; return their names.
-
-    Without them a workflow that sets one would be retried indefinitely and show nothing but a warning in a log.
-
-    Raises:
-        CommandFailed: one has another type, or the right to add is missing; the message holds the command that adds.
-    """
-    missing = await missing_search_attributes(client)
-    if missing:
-        await _add(client, missing)
-    return missing
-
-
-async def missing_search_attributes(client: Client) -> tuple[str, ...]:
-    """Return the search attributes of migrations that the namespace lacks.
-
-    Raises:
-        CommandFailed: one has another type, or they cannot be listed.
-    """
-    try:
-        listed = await client.operator_service.list_search_attributes(
-            ListSearchAttributesRequest(namespace=client.namespace), timeout=ANSWER_LIMIT
-        )
-    except RPCError as error:
-        raise _not_registered(client, SEARCH_ATTRIBUTES, "cannot be listed", error) from error
-    there = dict(listed.custom_attributes)
-    for name in SEARCH_ATTRIBUTES:
-        if there.get(name, _KEYWORD) != _KEYWORD:
-            cure = f"temporal operator search-attribute remove --namespace {client.namespace} --name {name} --yes"
-            raise CommandFailed(ExitCode.CONFLICT, f"search attribute {name} exists, but is not a Keyword.", cure)
-    return tuple(name for name in SEARCH_ATTRIBUTES if name not in there)
-
-
-async def _add(client: Client, names: tuple[str, ...]) -> None:
-    request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(names, _KEYWORD))
-    try:
-        await client.operator_service.add_search_attributes(request, timeout=ANSWER_LIMIT)
-    except RPCError as error:
-        # Workers that start together register the same names.
-        if error.status is not RPCStatusCode.ALREADY_EXISTS:
-            raise _not_registered(client, names, "are missing and cannot be added", error) from error
-
-
-def create_line(namespace: str, names: tuple[str, ...]) -> str:
-    """Return the `temporal` command that registers them."""
-    listed = " ".join(f"--name {name} --type Keyword" for name in names)
-    return f"temporal operator search-attribute create --namespace {namespace} {listed}"
-
-
-def _not_registered(client: Client, names: tuple[str, ...], what: str, error: RPCError) -> CommandFailed:
-    if is_silent(error):
-        cause = f"Temporal does not answer: {error.message}."
-        return CommandFailed(ExitCode.UNREACHABLE, cause, "check TEMPORAL_ADDRESS and the server")
-    cause = f"search attributes {', '.join(names)} {what}: {error.message}."
-    return CommandFailed(ExitCode.USAGE, cause, f"run with the right to add: {create_line(client.namespace, names)}")
 
 
 def _short(message: str) -> str:

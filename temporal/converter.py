@@ -30,7 +30,7 @@ from temporal.encryption import REFUSED, PayloadUnreadable
 _FORESEEN = frozenset(FailureKind) - {FailureKind.UNEXPECTED}
 
 MAX_INPUT = 2**20
-"""Most bytes of an input, or of an update's argument: half of what Temporal allows for an input with its state."""
+"""Most bytes of an input: half of what Temporal allows for an input with the state of a run."""
 
 
 class _Json(PydanticJSONPlainPayloadConverter):
@@ -49,7 +49,7 @@ class _Json(PydanticJSONPlainPayloadConverter):
             if not _is_from_operators(type_hint):
                 raise
             raise ApplicationError(refusal(type_hint, error), type=FailureKind.INVALID_INPUT) from None
-        if isinstance(value, Frozen) and len(payload.data) > MAX_INPUT and _takes_from_operators(type_hint):
+        if isinstance(value, Frozen) and len(payload.data) > MAX_INPUT and _started_with(type_hint):
             raise _too_long(len(payload.data))
         return value
 
@@ -73,7 +73,7 @@ class _Refused(EncodingPayloadConverter):
     def from_payload(self, payload: Payload, type_hint: Any = None) -> Any:
         """Raise the refusal."""
         why = payload.data.decode()
-        if _takes_from_operators(type_hint):
+        if _started_with(type_hint) or _is_from_operators(type_hint):
             raise ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
         raise PayloadUnreadable(why)
 
@@ -132,10 +132,6 @@ def _refused_start(fields: type[Frozen], payload: Payload) -> ApplicationError:
     """Return the failure that makes the SDK fail the workflow; any other error would fail its task repeatedly."""
     why = start_refusal(fields, json.loads(payload.data))
     return ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
-
-
-def _takes_from_operators(hint: Any) -> bool:
-    return _started_with(hint) is not None or _is_from_operators(hint)
 
 
 def _too_long(length: int) -> ApplicationError:

@@ -29,9 +29,11 @@ from process.logs import configure_logs
 from process.memory import protect_memory
 from spark.environment import preset_spark_env
 from spark.protection import check_protection
-from temporal.client import connect_server
+from temporal.client import connect, server_runtime
 from temporal.sandbox import WORKFLOW_RUNNER
+from temporal.search_attributes import register_for_server
 from worker import catalog as migrations
+from worker.interceptor import WorkflowInterceptor
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
@@ -91,7 +93,8 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     began = time.monotonic()
     stop = stop_on_signals()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="step"))
-    client = await connect_server(settings.metrics_address)
+    client = await connect(server_runtime(settings.metrics_address))
+    registration = await register_for_server(client)
     # The random part tells a restarted container from the one before, which had the same host and pid.
     own_queue = f"{settings.task_queue}@{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -100,7 +103,8 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     runtime = Runtime(settings, client, own_queue, asyncio.get_running_loop())
     # Not awaited: a step that unblocks writes needs no Spark and must not wait for it.
     starting = asyncio.create_task(_start(runtime))
-    workers = _workers(client, settings, own_queue, migrations.activities(runtime))
+    own = WorkflowInterceptor(attributes_missing=bool(registration.missing))
+    workers = _workers(client, settings, own_queue, migrations.activities(runtime), own)
     runs = [asyncio.create_task(worker.run()) for worker in workers]
     _report_ready(client, settings, ready_file, time.monotonic() - began)
     await _wait_for_first_exit([stop, *runs], starting)
@@ -133,7 +137,11 @@ async def _start(runtime: Runtime) -> None:
 
 
 def _workers(
-    client: Client, settings: Settings, own_queue: str, activities: Sequence[Callable[..., Any]]
+    client: Client,
+    settings: Settings,
+    own_queue: str,
+    activities: Sequence[Callable[..., Any]],
+    interceptor: WorkflowInterceptor,
 ) -> list[Worker]:
     """Return workers for the common queue, for steps that must return to this process, and for observers.
 
@@ -155,6 +163,7 @@ def _workers(
         deployment_config=deployment_config(settings),
         workflows=migrations.workflows(),
         workflow_runner=WORKFLOW_RUNNER,
+        interceptors=[interceptor],
         # How long a workflow whose worker died waits for another one; writes may be blocked during that time.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         **common,

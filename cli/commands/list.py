@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel
 from temporalio.client import Client, WorkflowExecution
 
-from cli.operations import against_temporal
+from cli.operations import against_temporal, hint_at_missing_attributes
 from cli.options import Form, Output, answer
 from cli.rendering import ago
 from cli.tables import print_table
@@ -33,7 +33,14 @@ def list_command(
 ) -> None:
     """List migrations: kind, cluster, phase, and what each waits for."""
     most = None if all_ else limit
-    listed = against_temporal(lambda client: list_migrations(client, ended=not running, limit=most))
+
+    async def work(client: Client) -> list[Listed]:
+        migrations = await list_migrations(client, ended=not running, limit=most)
+        if not all(migration.phase for migration in migrations):
+            await hint_at_missing_attributes(client)
+        return migrations
+
+    listed = against_temporal(work)
     if output is Form.JSON:
         answer(output, [], [migration.model_dump(mode="json") for migration in listed])
     elif listed:
@@ -155,7 +162,7 @@ def _listed(workflow: WorkflowExecution, view: View) -> Listed:
         cluster=reported.cluster if reported else view.workflow_id.removeprefix(f"{kind}/").partition("/")[0],
         target=view.status.target if view.status else str(target),
         execution=view.execution,
-        phase=view.status.phase if view.status else view.phase,
+        phase=view.status.phase if view.status else view.phase or (history[-1].phase if history else ""),
         outcome=Outcome.FAILED if view.failure else reported.outcome if reported else None,
         failure=view.failure.kind if view.failure else "",
         waiting=waiting,

@@ -14,7 +14,7 @@ from rich.live import Live
 from temporalio.client import Client
 
 from cli.commands.list import QUERY_LIMIT
-from cli.operations import against_temporal, follow, query_line
+from cli.operations import against_temporal, follow, hint_at_missing_attributes, query_line
 from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.rendering import ending, headline, lines, screen
 from cli.view import View, code_of_report, read_view
@@ -38,6 +38,8 @@ def status_command(
         if watch_:
             return await watch(client, workflow_id, output)
         view = await read_view(client, workflow_id)
+        if view.status is None and not view.phase:
+            await hint_at_missing_attributes(client)
         if output is Form.TEXT and sys.stdout.isatty():
             Console().print(screen(view))
         else:

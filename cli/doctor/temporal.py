@@ -20,7 +20,8 @@ from cli.doctor.findings import Finding, failed, ok, warning
 from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.units import format_value
 from process.exit_codes import CommandFailed, ExitCode
-from temporal.client import ANSWER_LIMIT, connect, create_line, is_silent, missing_search_attributes
+from temporal.client import ANSWER_LIMIT, connect, is_silent
+from temporal.search_attributes import create_line, missing_search_attributes
 
 
 def temporal_findings(queue: str) -> list[Finding]:
@@ -68,8 +69,11 @@ async def _namespace(client: Client) -> Finding:
 async def _search_attributes(client: Client) -> Finding:
     missing = await missing_search_attributes(client)
     if missing:
-        cure = f"a worker adds them when it starts, or: {create_line(client.namespace, missing)}"
-        return warning("search attributes", f"{', '.join(missing)} are not registered yet", cure)
+        cure = (
+            f"a worker with the right to add them does so when it starts; or {create_line(client.namespace, missing)}"
+        )
+        cause = f"{', '.join(missing)} are missing; migrations run without them, and lists show less"
+        return warning("search attributes", cause, cure)
     return ok("search attributes", f"{', '.join(SEARCH_ATTRIBUTES)} are registered")
 
 

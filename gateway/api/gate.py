@@ -18,6 +18,7 @@ from gateway.access.rates import Rates
 from gateway.api.rights import authorize, find
 from gateway.errors import HTTPProblem
 from pulsar_wire.hosts import is_listed
+from temporal.caller import act_for
 
 HEALTH = frozenset(("/healthz", "/readyz"))
 """Open to everybody: they are for programs that have no token, and address a gateway by its IP address."""
@@ -128,7 +129,8 @@ class Gate:
             return
         self._in_flight += 1
         try:
-            await self._app(scope, receive, send)
+            with act_for(f"{visit.identity} (gateway)"):
+                await self._app(scope, receive, send)
         finally:
             self._in_flight -= 1
 

@@ -7,8 +7,13 @@ from hashlib import sha256
 from models.text import one_line, within_bytes
 
 SEARCH_ATTRIBUTES = ("MigrationKind", "MigrationPhase", "MigrationTarget")
-"""Keyword search attributes that every migration sets; the worker registers them at its start."""
+"""Keyword search attributes that every migration sets; the worker registers them at its start, if it may."""
 
+ATTRIBUTES_MISSING = "pulsar_migrate_search_attributes_missing"
+"""Function of a worker that its workflows call: whether the namespace lacks search attributes."""
+
+CALLER_HEADER = "pulsar-migrate-caller"
+"""Header of signals and updates with the name of their sender."""
 
 MAX_ID_BYTES = 900
 """Most bytes of workflow ids: Temporal refuses more than 1,000."""

@@ -15,6 +15,7 @@ from models.bookie_cluster.updates import CleanupOrder, ClientClosing, ReadModeC
 from models.lifecycle.policy import ENDED
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.caller import by
 from workflows.lifecycle.migration import Migration, refused
 
 # How long an update may take to have its effect; the switch cannot end before its updates are answered.
@@ -44,7 +45,7 @@ class SwitchUpdates:
             pace = self._state.pace.model_copy(update=change)
             await self._migration.activities.ask(registry.set_pace, Call(summary, total=_EFFECT), pace)
             self._state.pace = pace
-            self._migration.board.note(summary)
+            self._migration.board.note(f"{summary}, set{by()}")
 
     def require_copy(self) -> None:
         """Refuse where no ledgers are copied."""
@@ -63,7 +64,7 @@ class SwitchUpdates:
             call = Call(f"Read mode: {change.mode}", total=_EFFECT)
             await self._migration.activities.ask(attribution.set_read_mode, call, change)
             self._state.facts.read_mode = change.mode
-            self._migration.board.note(f"brokers read {change.mode}")
+            self._migration.board.note(f"brokers read {change.mode}, set{by()}")
 
     def check_read_mode(self) -> None:
         """Refuse for brokers without the plugin, and before brokers write to the target."""
@@ -77,7 +78,7 @@ class SwitchUpdates:
             self.check_close_client(closing)
             call = Call(f"Close {closing.cluster}", total=_EFFECT)
             await self._migration.activities.ask(attribution.close_client, call, closing)
-            self._migration.board.note(f"brokers closed their client of {closing.cluster}")
+            self._migration.board.note(f"brokers closed their client of {closing.cluster}, requested{by()}")
 
     def check_close_client(self, closing: ClientClosing) -> None:
         """Refuse for brokers without the plugin, for another cluster, and while something refers to the old one."""
@@ -132,7 +133,9 @@ class SwitchUpdates:
             # The check took time, in which the rollback may have ended.
             self.check_rollback_without_target(loss)
             self._state.without_target = True
-            self._migration.board.note(f"🔴 the rollback does without {loss.cluster}: what only it has is given up")
+            self._migration.board.note(
+                f"🔴 the rollback does without {loss.cluster}, requested{by()}: what only it has is given up"
+            )
         return loss
 
     def check_rollback_without_target(self, loss: TargetLoss) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RawValue, SearchAttributeKey
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.failures import FailureKind
@@ -20,20 +20,22 @@ from models.lifecycle.state import StateT
 from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status, shown_reason
 from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
 from models.text import shown
+from workflows.lifecycle.caller import by
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.decisions import Decisions
 from workflows.lifecycle.failures import Interrupted, failure_of, to_exception
 from workflows.lifecycle.hold import CutoverHold
 from workflows.lifecycle.phase_activities import ActivityRunner
-from workflows.lifecycle.phases import Phases, upsert
+from workflows.lifecycle.phases import Phases
+from workflows.lifecycle.search_attributes import KIND_KEY, TARGET_KEY, SearchAttributes
 from workflows.lifecycle.start import OneInput
 from workflows.lifecycle.status import StatusBoard
 from workflows.lifecycle.timers import WINDOW, Timers
 
-KIND_KEY = SearchAttributeKey.for_keyword("MigrationKind")
-TARGET_KEY = SearchAttributeKey.for_keyword("MigrationTarget")
-
 InputT = TypeVar("InputT", bound=MigrationInput)
+
+_LONGEST_REFUSAL = 4_000
+"""Characters; a refusal may quote what the operator sent."""
 
 
 class Migration(OneInput, Generic[InputT, StateT]):
@@ -73,17 +75,19 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.decisions = Decisions(state, self.board, self.timers)
         plan = CutoverPlan(hold=input.hold_before_cutover, at=input.cutover_at)
         self.hold = CutoverHold(state, self.board, self.continuation, plan=plan)
+        self.attributes = SearchAttributes()
         self.phases = Phases(
             state,
             self.board,
             self.timers,
             continuation=self.continuation,
+            attributes=self.attributes,
             policies=policies,
         )
 
     async def execute(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
         """Run the whole migration, and end it with a report, a typed failure, or continue-as-new."""
-        upsert(KIND_KEY.value_set(self.board.kind), TARGET_KEY.value_set(keyword(self.board.target)))
+        self.attributes.set(KIND_KEY.value_set(self.board.kind), TARGET_KEY.value_set(keyword(self.board.target)))
         try:
             report = await work()
         except ContinuationDue as due:
@@ -169,7 +173,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Note an unknown signal, which Temporal would buffer without a message."""
         del given
         verbs = ", ".join(Verb)
-        self.board.note(f"unknown signal {shown(name)!r}; valid signals: {verbs}")
+        self.board.note(f"unknown signal {shown(name)!r}{by()}; valid signals: {verbs}")
 
     @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
     def steer(self, request: VerbRequest) -> VerbResponse:
@@ -187,7 +191,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     def change_window(self, change: WindowChange) -> datetime:
         """Move the end of the running window, and return it."""
         end = self.timers.change_window(change.remaining)
-        self.board.note(f"the window now ends {end:%Y-%m-%d %H:%M:%S}Z")
+        self.board.note(f"the window now ends {end:%Y-%m-%d %H:%M:%S}Z, changed{by()}")
         return end
 
     @change_window.validator
@@ -204,7 +208,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     def set_hold(self, change: HoldChange) -> CutoverPlan:
         """Hold before the cut-over, or release the hold; return the plan."""
         self.hold.plan.hold = change.hold
-        self.board.note(f"hold before the cut-over: {'on' if change.hold else 'off'}")
+        self.board.note(f"hold before the cut-over: {'on' if change.hold else 'off'}, set{by()}")
         return self.hold.plan
 
     @set_hold.validator
@@ -220,7 +224,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
     def set_cutover_time(self, time: CutoverTime) -> CutoverPlan:
         """Set or clear the time of the cut-over; return the plan."""
         self.hold.plan.at = time.at
-        self.board.note(f"cut-over: {f'not before {time.at:%Y-%m-%d %H:%M:%S %Z}' if time.at else 'at any time'}")
+        at = f"not before {time.at:%Y-%m-%d %H:%M:%S %Z}" if time.at else "at any time"
+        self.board.note(f"cut-over: {at}, set{by()}")
         return self.hold.plan
 
     @set_cutover_time.validator
@@ -234,8 +239,11 @@ class Migration(OneInput, Generic[InputT, StateT]):
     def take(self, verb: Verb, reason: str) -> VerbResponse:
         """Apply a verb if it is legal, and note the response."""
         response = self.verbs.take(verb, workflow.now())
-        because = shown_reason(reason)
-        self.board.note(f"{verb}{because}: {response.why}" if response.accepted else f"{_refusal(response)}{because}")
+        because, sender = shown_reason(reason), by()
+        if response.accepted:
+            self.board.note(f"{verb}{because}{sender}: {response.why}")
+        else:
+            self.board.note(f"{_refusal(response)}{because}{'; sent' if sender else ''}{sender}")
         return response
 
     def _signalled(self, verb: Verb, given: Sequence[Any]) -> None:
@@ -243,7 +251,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
         reason = given[0] if given else None
         if len(given) > 1 or not isinstance(reason, str | None):
             sent = shown(" ".join(str(value) for value in given))
-            self.board.note(f"{verb} refused: invalid reason {sent}; send no reason, or a text: --input '\"OPS-1\"'")
+            cure = "send no reason, or a text: --input '\"OPS-1\"'"
+            self.board.note(f"{verb} refused: invalid reason {sent}{by()}; {cure}")
             return
         self.take(verb, reason or "")
 
@@ -266,7 +275,7 @@ def refused(why: str, fault: str = "", consumers: Sequence[str] = ()) -> Applica
         consumers: those of the update's consumers that are refused, also there; empty if that is not the cause.
     """
     details = {name: value for name, value in (("fault", fault), ("consumers", [*consumers])) if value}
-    return ApplicationError(why, *([details] if details else ()), type=FailureKind.REFUSED)
+    return ApplicationError(shown(why, _LONGEST_REFUSAL), *([details] if details else ()), type=FailureKind.REFUSED)
 
 
 def _refusal(response: VerbResponse) -> str:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.names import summary_line
@@ -19,12 +18,11 @@ from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, to_exception
+from workflows.lifecycle.search_attributes import PHASE_KEY, SearchAttributes
 from workflows.lifecycle.status import StatusBoard
 from workflows.lifecycle.timers import Timers
 
 ResultT = TypeVar("ResultT")
-
-PHASE_KEY = SearchAttributeKey.for_keyword("MigrationPhase")
 
 _SHORTEST_BACKOFF = timedelta(seconds=5)
 _LONGEST_BACKOFF = timedelta(minutes=10)
@@ -38,6 +36,7 @@ class Phases:
         status: shows the phases.
         timers: interrupt them.
         continuation: may end the run before each phase, and before a retry of the rollback.
+        attributes: search attributes; one has the phase.
         policies: of the phases, by name.
     """
 
@@ -48,12 +47,14 @@ class Phases:
         timers: Timers,
         *,
         continuation: Continuation,
+        attributes: SearchAttributes,
         policies: Mapping[Any, PhasePolicy],
     ) -> None:
         self._state = state
         self._status = status
         self._timers = timers
         self._continuation = continuation
+        self._attributes = attributes
         self.policies = policies
 
     async def run(
@@ -164,7 +165,7 @@ class Phases:
         state.verbs.enter(policy)
         state.progress = state.waiting = state.activity_waiting = None
         state.history.append(PhaseEntry(phase=phase, started=workflow.now(), undo=policy.undo))
-        upsert(PHASE_KEY.value_set(phase))
+        self._attributes.set(PHASE_KEY.value_set(phase))
         gauge = workflow.metric_meter().create_gauge("pulsar_migrate_phase", "Index of the running phase")
         gauge.with_additional_attributes(self._status.labels(phase=phase)).set(len(state.history))
         self._status.publish()
@@ -218,8 +219,3 @@ class Phases:
             backoff = min(2 * backoff, _LONGEST_BACKOFF)
             # A retry repeats the whole phase, in this run or the next one.
             await self._continuation.checkpoint()
-
-
-def upsert(*updates: SearchAttributeUpdate[str]) -> None:
-    """Set search attributes."""
-    workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType] - the SDK's own annotation

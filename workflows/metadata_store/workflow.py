@@ -33,6 +33,7 @@ from models.metadata_store.results import Precheck, PreCopy
 from models.metadata_store.state import MetadataStoreState
 from models.migration_flag import BLOCKING_PHASES, FlagPhase
 from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.caller import by
 from workflows.lifecycle.failures import FAILURES
 from workflows.lifecycle.migration import Migration, refused
 from workflows.lifecycle.precheck import not_ready, require_ready
@@ -299,7 +300,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         """Change the throttle of the running copy."""
         limit = "off" if speed.megabytes_per_second is None else f"{speed.megabytes_per_second:g} MB/s"
         await self.activities.ask(pre_copy.set_speed, Call(f"Throttle: {limit}", total=_THROTTLE_TIMEOUT), speed)
-        self.board.note(f"throttle is now {limit}")
+        self.board.note(f"throttle is now {limit}, set{by()}")
         return speed
 
     @set_throttle.validator

@@ -13,6 +13,7 @@ from models.topic_controller.record import Change, ControlledLayout, Mutation
 from models.topic_controller.sessions import Coordinator
 from models.topic_controller.state import LayoutChange, OpenRequest
 from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.caller import by
 from workflows.lifecycle.migration import refused
 from workflows.topic_controller.controller_session import ControllerSession
 
@@ -85,7 +86,7 @@ class Changes:
                 controller.set_layout(prepared.record)  # mutant: topic-controller/starts-with-a-layout-that-is-gone
                 await self._finish(prepared.record)
             controller.state.record = controller.record.with_next_segment(prepared.first_segment).with_pending(mutation)
-            return await self._seal_and_commit(mutation)
+            return await self._seal_and_commit(mutation, by())
 
     def check(self, change: Change, segments: tuple[int, ...]) -> None:
         """Refuse a change that does not fit the layout, as far as this run knows it.
@@ -117,11 +118,15 @@ class Changes:
             self._controller.state.record = self._controller.record.with_next_segment(prepared.first_segment)
             await self._seal_and_commit(pending)
 
-    async def _seal_and_commit(self, mutation: Mutation) -> LayoutChange:
+    async def _seal_and_commit(self, mutation: Mutation, by_whom: str = "") -> LayoutChange:
         """Terminate the old segments and commit, until it succeeds.
 
         After the first termination the change cannot be undone: until the commit, no segment takes messages of these
         hashes.
+
+        Args:
+            mutation: the change.
+            by_whom: the sender that requested it, as `by` names it.
         """
         controller = self._controller
         seal = Call(f"{mutation}: terminate the old segments")
@@ -135,7 +140,7 @@ class Changes:
         record = committed.record or before.with_commit(committed.at_ms)
         controller.state.changes += 1
         controller.set_layout(record)
-        controller.note(f"{mutation}: epoch {record.epoch}, {len(record.active)} active segments")
+        controller.note(f"{mutation}{by_whom}: epoch {record.epoch}, {len(record.active)} active segments")
         new = range(before.next_segment_id, record.next_segment_id)
         made = tuple(record.segments[segment_id] for segment_id in new if segment_id in record.segments)
         return LayoutChange(epoch=record.epoch, sealed=mutation.segments, made=made)

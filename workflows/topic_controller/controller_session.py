@@ -19,7 +19,7 @@ from models.topic_controller.state import ControllerState
 from workflows.lifecycle.activity_calls import FencedCalls
 from workflows.lifecycle.failures import failure_of, to_exception
 from workflows.lifecycle.migration import refused
-from workflows.lifecycle.phases import PHASE_KEY, upsert
+from workflows.lifecycle.search_attributes import PHASE_KEY, SearchAttributes
 from workflows.topic_controller.details import render, status_of
 
 _NOTES = 20
@@ -49,6 +49,7 @@ class ControllerSession:
         self.input = input
         self.state = state
         self.calls = FencedCalls(input, state)
+        self.attributes = SearchAttributes()
         self.deleted = False
         self.lost: BaseException | None = None
         self.is_reset = False
@@ -161,7 +162,7 @@ class ControllerSession:
     def set_doing(self, what: str) -> None:
         """Show the current operation; empty for none."""
         self.state.doing = what
-        upsert(PHASE_KEY.value_set(what.partition(" ")[0].upper() or _IDLE))
+        self.attributes.set(PHASE_KEY.value_set(what.partition(" ")[0].upper() or _IDLE))
         self.show_status()
 
     def set_waiting(self, why: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from activities.topic_controller import prune
 from models.topic_controller.pruning import PruneRequest, PruneResult, PruneTask, PruneWatch, Pruning
 from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.caller import by
 from workflows.topic_controller.controller_session import ControllerSession
 from workflows.topic_controller.poll import Poll
 
@@ -73,6 +74,7 @@ class Pruner:
             if pruned.removed or pruned.deleted:
                 controller.note(
                     f"pruned {_named(pruned.removed)} from the layout, and deleted topics of {_named(pruned.deleted)}"
+                    f"{by()}"
                 )
             return pruned.model_copy(update={"record": None})
 

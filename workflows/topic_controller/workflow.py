@@ -51,10 +51,11 @@ from models.topic_controller.state import (
     TopicReport,
 )
 from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.caller import by
 from workflows.lifecycle.continuation import HistoryLimit
 from workflows.lifecycle.failures import failure_of, to_exception
-from workflows.lifecycle.migration import KIND_KEY, TARGET_KEY, refused
-from workflows.lifecycle.phases import upsert
+from workflows.lifecycle.migration import refused
+from workflows.lifecycle.search_attributes import KIND_KEY, TARGET_KEY
 from workflows.lifecycle.start import OneInput, read_start
 from workflows.topic_controller.asyncio_tasks import cancel_and_wait
 from workflows.topic_controller.auto_scale import Scaler
@@ -90,7 +91,9 @@ class TopicController(OneInput):
     async def run(self, input: ControllerInput | Continued) -> str:
         """Run the controller until the topic is deleted."""
         del input
-        upsert(KIND_KEY.value_set(KIND), TARGET_KEY.value_set(keyword(self._input.target_name)))
+        self._controller.attributes.set(
+            KIND_KEY.value_set(KIND), TARGET_KEY.value_set(keyword(self._input.target_name))
+        )
         try:
             await self._changes.open()
         except ApplicationError:
@@ -165,6 +168,8 @@ class TopicController(OneInput):
             await self._controller.run_step(
                 self._controller.calls.ask(topic.subscribe, Call(f"Create subscription {request.name}"), request)
             )
+            if request.name not in self._state.subscriptions:
+                self._controller.note(f"subscription {request.name} created{by()}")
             self._state.subscriptions[request.name] = request.kind
 
     @create_subscription.validator
@@ -199,6 +204,8 @@ class TopicController(OneInput):
                     self._state.subscriptions[request.name] = kind
                 raise
             self._sessions.forget(request.name)
+            if kind is not None:
+                self._controller.note(f"subscription {request.name} deleted{by()}")
 
     @workflow.update(description="Create the topic of a segment if it is missing, with cursors of subscriptions.")
     async def ensure_segment(self, request: SegmentRequest) -> None:
@@ -267,6 +274,7 @@ class TopicController(OneInput):
     async def set_grace(self, change: GraceChange) -> None:
         """Change the grace, also for consumers that are disconnected now."""
         self._sessions.set_grace(change.grace)
+        self._controller.note(f"grace of sessions set to {change.grace}{by()}")
 
     @workflow.update(description="Where consumers reach the controller's REST interface.")
     async def set_controller_urls(self, request: ControllerUrls) -> None:
@@ -287,11 +295,13 @@ class TopicController(OneInput):
     async def set_pruning(self, change: PruningChange) -> None:
         """Change the settings."""
         self._pruner.set(change.pruning)
+        self._controller.note(f"pruning {'changed' if change.pruning else 'switched off'}{by()}")
 
     @workflow.update(description="When segments split and merge automatically; null for never.")
     async def set_auto_scale(self, change: AutoScaleChange) -> None:
         """Change the policy."""
         self._scaler.set(change.policy)
+        self._controller.note(f"auto scaling {'changed' if change.policy else 'switched off'}{by()}")
 
     @set_auto_scale.validator
     def check_set_auto_scale(self, change: AutoScaleChange) -> None:
@@ -327,12 +337,12 @@ class TopicController(OneInput):
     def refuse_signal(self, name: str, given: Sequence[RawValue]) -> None:
         """Refuse an unknown signal with a note; without this handler, Temporal would buffer it silently."""
         del given
-        self._controller.note(f"unknown signal {shown(name)!r} was ignored; send an update instead")
+        self._controller.note(f"unknown signal {shown(name)!r}{by()} was ignored; send an update instead")
 
     @workflow.signal(name="report_progress", description="Sent by the controller's own steps: why they wait.")
     def report_progress(self, report: ProgressReport) -> None:
         """Show what a running step waits for."""
-        self._controller.set_waiting(report.waiting.why if report.waiting else "")
+        self._controller.set_waiting(shown(report.waiting.why) if report.waiting else "")
 
     # Internals --------------------------------------------------------------------------------------------------------
 

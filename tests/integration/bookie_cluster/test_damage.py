@@ -298,7 +298,7 @@ def change_the_pace(run: Run) -> None:
     run.set_throttle(2 * SLOW)
     status = run.status()
     assert status.phase == Phase.BUILD
-    assert [note.partition("Z ")[2] for note in status.notes[-2:]] == [
+    assert [note.partition("Z ")[2].partition(", set by ")[0] for note in status.notes[-2:]] == [
         "concurrency is now 2 batches",
         "throttle is now 0.002 MB/s",
     ]

@@ -13,8 +13,8 @@ from models.lifecycle.status import Outcome, ProgressUnit, WaitKind
 from models.lifecycle.verbs import Verb
 from models.lifecycle.waves import ErrorBudget, WaveGate, WavePolicy
 from pulsar_devstack.servers.stack import StackSpec
-from temporal.client import register_search_attributes
 from temporal.converter import DATA_CONVERTER
+from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.wave_catalog import Behaviour
 from tests.workflows.lifecycle.wave_operator import Operator, wave_operator

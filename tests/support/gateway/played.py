@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.controllers import Controllers
 from models.segments.layout import SegmentLayout
+from temporal.caller import acting_for
 
 
 class Played(Controllers):
@@ -17,6 +18,7 @@ class Played(Controllers):
         layout: of each topic.
         asked: names of updates.
         sent: their arguments.
+        senders: for whom they were sent.
     """
 
     def __init__(self) -> None:
@@ -24,11 +26,13 @@ class Played(Controllers):
         self.layout = SegmentLayout.initial(3, 0)
         self.asked: list[str] = []
         self.sent: list[Any] = []
+        self.senders: list[str] = []
 
     async def update(self, topic: str, name: str, argument: Any, answer: Any, deadline: float) -> Any:
         """Answer an update."""
         self.asked.append(name)
         self.sent.append(argument)
+        self.senders.append(acting_for())
         return self.answer()
 
     async def query(self, topic: str, name: str, answer: Any, deadline: float) -> Any:

@@ -19,6 +19,7 @@ import temporalio.client
 import temporalio.worker
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.runtime import Runtime
 
 from models.settings import Settings
 from pulsar_devstack.servers import processes
@@ -124,14 +125,14 @@ def main() -> None:
     parser.add_argument("--ready-file", type=Path, required=True)
     options = parser.parse_args()
     gates = Gates(Path(os.environ[FOLDER_VARIABLE]))
-    connect = process.connect_server
+    connect = process.connect
 
-    async def connect_with_gates(metrics_address: str) -> Client:
-        config = (await connect(metrics_address)).config()
+    async def connect_with_gates(runtime: Runtime | None = None) -> Client:
+        config = (await connect(runtime)).config()
         config["interceptors"] = [_Holding(gates)]
         return Client(**config)
 
-    process.connect_server = connect_with_gates
+    process.connect = connect_with_gates
     hold_changes(gates)
     faulthandler.register(signal.SIGUSR1)
     process.run_worker(Settings(), ready_file=options.ready_file)

@@ -16,6 +16,7 @@ import temporalio.worker
 from pydantic import BaseModel, TypeAdapter
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.runtime import Runtime
 
 from models.settings import Settings
 from pulsar_devstack.servers import processes
@@ -97,14 +98,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ready-file", type=Path, required=True)
     options = parser.parse_args()
-    connect = process.connect_server
+    connect = process.connect
 
-    async def connect_newer(metrics_address: str) -> Client:
-        config = (await connect(metrics_address)).config()
+    async def connect_newer(runtime: Runtime | None = None) -> Client:
+        config = (await connect(runtime)).config()
         config["interceptors"] = [_Newer()]
         return Client(**config)
 
-    process.connect_server = connect_newer
+    process.connect = connect_newer
     if os.environ[_ACTIVITIES_ONLY]:
         process.migrations.workflows = list[type]
     process.run_worker(Settings(), ready_file=options.ready_file)

@@ -16,7 +16,7 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from process.exit_codes import MEANINGS, CommandFailed, ExitCode, code_of_failure, table
 from process.logs import JsonLines, configure_logs
-from temporal.client import create_line
+from temporal.search_attributes import create_line
 
 
 def test_numbers_never_change() -> None:

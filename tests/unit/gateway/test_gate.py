@@ -130,6 +130,22 @@ async def test_tokens_are_needed(
     assert "admin-everywhere" not in caplog.text
 
 
+async def test_updates_name_their_sender(client: httpx.AsyncClient, controllers: Played) -> None:
+    """An update names the client that the gateway has authenticated, and a batch names each client once."""
+    deleted = await client.delete(f"{TOPIC}/subscriptions/work", headers=bearer("admin-everywhere"))
+    assert deleted.status_code == 204
+    assert controllers.senders == ["token:admin-everywhere (gateway)"]
+    leaves = [("client-tenant", "one"), ("client-namespace", "two"), ("client-tenant", "three")]
+    answers = await asyncio.gather(
+        *(
+            client.delete(f"{TOPIC}/subscriptions/work/consumers/{name}", headers=bearer(token))
+            for token, name in leaves
+        )
+    )
+    assert [answer.status_code for answer in answers] == [204, 204, 204]
+    assert controllers.senders[1:] == ["token:client-namespace (gateway), token:client-tenant (gateway)"]
+
+
 async def test_paths_of_other_tenants(client: httpx.AsyncClient, controllers: Played) -> None:
     """A path that is written in another way reaches no other tenant."""
     paths = (

@@ -37,6 +37,7 @@ from tests.workflows.bookie_cluster.activities import (
 from tests.workflows.bookie_cluster.steering import window_open
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
+from workflows.lifecycle.caller import UNNAMED
 
 BACK = Direction.BACK
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
@@ -354,7 +355,7 @@ async def test_rollback_given_twice(stage: Harness) -> None:
         await run.signal(Verb.ROLLBACK, reason)
     report = await run.report()
     assert run.script.steps == [*BEGIN, "release"]
-    assert any("rollback refused: " in note and note.endswith("(second)") for note in report.notes)
+    assert any("rollback refused: " in note and note.endswith(f"(second); sent by {UNNAMED}") for note in report.notes)
 
 
 async def test_cancellation_does_not_interrupt_the_rollback(stage: Harness) -> None:

@@ -26,6 +26,7 @@ from tests.workflows.bookie_cluster.activities import (
 from tests.workflows.bookie_cluster.steering import window_open
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
+from workflows.lifecycle.caller import UNNAMED
 
 FREE = TARGETS.model_copy(update={"retained": 0, "reasons": ()})
 FREE_CENSUS = CENSUS.model_copy(update={"targets": FREE})
@@ -149,8 +150,8 @@ async def test_pace(stage: Harness, script: type[Script], step: str) -> None:
     assert paces == [Pace(throttle=throttle, concurrency=4) for throttle in (20, 2.5, None)]
     hang.release()
     report = await run.report()
-    assert any(note.endswith("concurrency is now 4 batches") for note in report.notes)
-    assert any(note.endswith("throttle is now off") for note in report.notes)
+    assert any(note.endswith(f"concurrency is now 4 batches, set by {UNNAMED}") for note in report.notes)
+    assert any(note.endswith(f"throttle is now off, set by {UNNAMED}") for note in report.notes)
 
 
 @pytest.mark.parametrize("step", ["precheck", "stop_brokers", "set_target", "start_brokers", "flip_statuses"])
@@ -340,7 +341,7 @@ async def test_order_ends_the_window(stage: Harness) -> None:
     assert run.script.steps[-5:] == ["list_targets", "flip_statuses", "list_targets", "delete_ledgers", "release"]
     assert run.script.calls[-2].args == (order,)
     assert report.figures["deleted_from_source"] == 10
-    assert any("Z cleanup (1,100 ledgers of old): " in note for note in report.notes)
+    assert any(f"Z cleanup (1,100 ledgers of old) by {UNNAMED}: " in note for note in report.notes)
 
 
 async def test_order_that_is_taken_back(stage: Harness) -> None:

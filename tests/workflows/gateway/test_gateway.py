@@ -32,8 +32,9 @@ from models.topic_controller.input import controller_id
 from models.topic_controller.sessions import MAX_CONSUMERS_PER_UPDATE, Registrations
 from models.topic_controller.state import ControllerStatus
 from pulsar_devstack.servers.stack import StackSpec
-from temporal.client import register_search_attributes, start_workflow
+from temporal.client import start_workflow
 from temporal.converter import DATA_CONVERTER
+from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import IDENTITY, Harness, with_workers

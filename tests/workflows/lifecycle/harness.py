@@ -34,6 +34,7 @@ from tests.workflows.lifecycle.doubles import OWN_QUEUE, Doubles, Script
 from tests.workflows.lifecycle.workers import workers
 from tests.workflows.metadata_store import activities as metadata_store_steps
 from worker import catalog as migrations
+from worker.interceptor import WorkflowInterceptor
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
 IDENTITY = "worker"
@@ -214,8 +215,13 @@ async def harness(test_server: Path) -> AsyncGenerator[Harness]:
 
 
 @asynccontextmanager
-async def with_workers(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
-    """Run a server's workers as a process has them: for the common queue, and those of watchers and observers."""
+async def with_workers(env: WorkflowEnvironment, *, attributes_missing: bool = False) -> AsyncGenerator[Harness]:
+    """Run a server's workers as a process has them: for the common queue, and those of watchers and observers.
+
+    Args:
+        env: the server.
+        attributes_missing: whether the workers know that the namespace lacks search attributes.
+    """
     doubles = Doubles()
     common: dict[str, Any] = {
         "activities": doubles.activities(),
@@ -224,6 +230,7 @@ async def with_workers(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
         "max_heartbeat_throttle_interval": timedelta(milliseconds=100),
     }
     shared = {**common, "task_queue": TASK_QUEUE, "workflows": migrations.workflows()}
+    shared["interceptors"] = [WorkflowInterceptor(attributes_missing=attributes_missing)]
     looking = {
         **common,
         "task_queue": observers_queue(TASK_QUEUE),

@@ -26,8 +26,8 @@ from models.lifecycle.status import Outcome, ProgressReport, Status, WaitKind
 from models.lifecycle.verbs import Verb, WindowChange
 from models.metadata_store.phases import Phase
 from pulsar_devstack.servers.stack import StackSpec
-from temporal.client import register_search_attributes
 from temporal.converter import DATA_CONVERTER
+from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.doubles import Hang, Script

@@ -12,6 +12,7 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from temporal.sandbox import RESTRICTIONS
+from worker.interceptor import WorkflowInterceptor
 
 RUNNER = SandboxedWorkflowRunner(restrictions=RESTRICTIONS.with_passthrough_modules("tests"))
 """As workers of the product have it; workflows of tests share catalogs with the test."""
@@ -20,9 +21,13 @@ RUNNER = SandboxedWorkflowRunner(restrictions=RESTRICTIONS.with_passthrough_modu
 @asynccontextmanager
 async def workers(client: Client, *options: dict[str, Any]) -> AsyncGenerator[None]:
     """Run one worker for each set of options; it drops unfinished workflows at its end."""
+    usual: dict[str, Any] = {
+        "workflow_runner": RUNNER,
+        "interceptors": [WorkflowInterceptor(attributes_missing=False)],
+    }
     async with AsyncExitStack() as stack:
         for each in options:
-            await stack.enter_async_context(Worker(client, workflow_runner=RUNNER, **each))
+            await stack.enter_async_context(Worker(client, **{**usual, **each}))
         yield
     # A worker drops its workflows as they are, and Python ends their coroutines when it collects them: now, in this
     # thread, or at any time during another worker's workflow, which would get the commands of their `finally` clauses.

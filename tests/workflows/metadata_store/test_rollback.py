@@ -17,6 +17,7 @@ from models.migration_flag import FlagPhase
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import ANSWERS, LIVE, Script
+from workflows.lifecycle.caller import UNNAMED
 
 UNDO = ["unblock_writes", "clear_target"]
 COMMITTED = Restoration(committed=True, flag=FlagPhase.COMPLETED)
@@ -71,8 +72,10 @@ async def test_rollback_given_twice(stage: Harness) -> None:
         await run.signal(Verb.ROLLBACK, reason)
     report = await run.report()
     assert run.script.steps == ["precheck", "pre_copy", "prepare", *UNDO]
-    assert any("Z rollback (first): " in note for note in report.notes)
-    assert any("Z rollback refused: " in note and note.endswith("(second)") for note in report.notes)
+    assert any(f"Z rollback (first) by {UNNAMED}: " in note for note in report.notes)
+    assert any(
+        "Z rollback refused: " in note and note.endswith(f"(second); sent by {UNNAMED}") for note in report.notes
+    )
 
 
 async def test_long_reason_is_cut(stage: Harness) -> None:
@@ -83,7 +86,7 @@ async def test_long_reason_is_cut(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK, "x" * 1_000_000)
     report = await run.report()
     (note,) = [note for note in report.notes if "Z rollback (xxx" in note]
-    assert "xxx…): " in note
+    assert f"xxx…) by {UNNAMED}: " in note
     assert len(note) < 1_000
 
 
@@ -111,7 +114,8 @@ async def test_rollback_during_the_commit_is_refused(stage: Harness) -> None:
     report = await run.report()
     assert report.outcome is Outcome.DONE
     assert run.script.steps == LIVE
-    assert any(note.endswith("rollback refused: the commit is running. Legal now: none") for note in report.notes)
+    refusal = f"rollback refused: the commit is running. Legal now: none; sent by {UNNAMED}"
+    assert any(note.endswith(refusal) for note in report.notes)
 
 
 async def test_rollback_after_the_commit_is_refused(stage: Harness) -> None:

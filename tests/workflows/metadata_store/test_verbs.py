@@ -17,6 +17,7 @@ from models.metadata_store.phases import Phase
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import HELD, Script, between_rounds
+from workflows.lifecycle.caller import UNNAMED
 
 
 async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:
@@ -118,11 +119,12 @@ async def test_malformed_messages_are_refused(stage: Harness) -> None:
     await run.handle.signal("rolback")
     await run.handle.signal("report_progress", {"nothing": "of this kind"})
     status = await run.status()
+    by, cure = f" by {UNNAMED}", "send no reason, or a text: --input '\"OPS-1\"'"
     assert [note.partition("Z ")[2] for note in status.notes[before:]] == [
-        "rollback refused: invalid reason {'x': 1}; send no reason, or a text: --input '\"OPS-1\"'",
-        "rollback refused: invalid reason one two; send no reason, or a text: --input '\"OPS-1\"'",
-        "cleanup refused: invalid reason 7; send no reason, or a text: --input '\"OPS-1\"'",
-        "unknown signal 'rolback'; valid signals: rollback, cleanup, pause, resume, proceed",
+        f"rollback refused: invalid reason {{'x': 1}}{by}; {cure}",
+        f"rollback refused: invalid reason one two{by}; {cure}",
+        f"cleanup refused: invalid reason 7{by}; {cure}",
+        f"unknown signal 'rolback'{by}; valid signals: rollback, cleanup, pause, resume, proceed",
     ]
     assert status.legal_verbs == [Verb.ROLLBACK]
     hang.release()
@@ -145,8 +147,8 @@ async def test_throttle(stage: Harness, step: str, mode: str) -> None:
     hang.release()
     report = await run.report()
     assert [note.partition("Z ")[2] for note in report.notes if "throttle" in note] == [
-        "throttle is now 2.5 MB/s",
-        "throttle is now off",
+        f"throttle is now 2.5 MB/s, set by {UNNAMED}",
+        f"throttle is now off, set by {UNNAMED}",
     ]
 
 

@@ -26,6 +26,7 @@ from models.topic_controller.state import LayoutChange
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.topic_controller.activities import Script, layout_of, status_of, until_taken
+from workflows.lifecycle.caller import UNNAMED
 
 CHANGE = ["prepare", "seal", "commit"]
 """The steps of a split or a merge, in the proposal's order."""
@@ -273,7 +274,8 @@ async def test_a_signal_is_refused(stage: Harness) -> None:
     await run.update("create_subscription", SubscriptionRequest(name="work"))
     await run.handle.signal("split", 1)
     await run.update("create_subscription", SubscriptionRequest(name="work"))
-    assert "unknown signal 'split' was ignored; send an update instead" in (await status_of(run)).notes[-1]
+    expected = f"unknown signal 'split' by {UNNAMED} was ignored; send an update instead"
+    assert expected in (await status_of(run)).notes[-1]
 
 
 async def test_one_life_over_many_runs(stage: Harness) -> None:
