@@ -60,10 +60,11 @@ class StackAdmin(PulsarAdmin):
     Args:
         url: `http://host:port`.
         timeout: seconds for one answer.
+        access: credentials and TLS settings, with a timeout of their own.
     """
 
-    def __init__(self, url: str, timeout: float = 30) -> None:
-        super().__init__(HttpSession(AdminAccess(timeout=timeout), _PARALLEL), [url])
+    def __init__(self, url: str, timeout: float = 30, access: AdminAccess | None = None) -> None:
+        super().__init__(HttpSession(access or AdminAccess(timeout=timeout), _PARALLEL), [url])
 
     def create_all(self, names: Iterable[str], cluster: str) -> list[str]:
         """Create topics with their tenants and namespaces, as far as they are missing; returns full names."""

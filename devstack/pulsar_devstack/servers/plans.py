@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from pulsar_devstack.errors import NotInStack
-from pulsar_devstack.servers import configs, oxia_security, probes, zookeeper_security
+from pulsar_devstack.servers import configs, oxia_security, probes, pulsar_security, zookeeper_security
 from pulsar_devstack.servers.spec import Settings
 from pulsar_devstack.servers.state import StackState
 from pulsar_devstack.servers.toolchain import DATA, Toolchain
@@ -44,6 +44,7 @@ METADATA_DRIVERS = [
     "-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
 ]
 """Java options with which BookKeeper's own programs and clients understand `metadata-store:` addresses."""
+_TLS_OF_BOOKIES = ("bookie", "broker")
 # Writing an archive takes a JVM half a minute on a busy machine.
 _RECORDING_LIMIT = 300.0
 # Of each shard, and the dev server has one: with the default of 20 a second each step waits 50 ms twice.
@@ -119,7 +120,17 @@ def _java(kind: str, state: StackState, heap_mb: int, direct_mb: int, *more: str
     flags += [flag for package in _OPEN_PACKAGES for flag in ("--add-opens", f"{package}=ALL-UNNAMED")]
     if tools.java_version >= 24:
         flags += ["--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow"]
+    if state.spec.pulsar_security and kind in _TLS_OF_BOOKIES:
+        return [str(tools.java), *flags, "-cp", _without_fips(tools.jars), *more]
     return [str(tools.java), *_archive(kind, tools), *flags, "-cp", f"{tools.jars}/*", *more]
+
+
+def _without_fips(jars: Path) -> str:
+    """Return the class path without the FIPS edition of Bouncy Castle.
+
+    BookKeeper's TLS prefers it, and its packages are sealed: next to the ordinary edition it cannot be loaded (5.0.1).
+    """
+    return ":".join(str(jar) for jar in sorted(jars.glob("*.jar")) if not jar.name.startswith("bc-fips-"))
 
 
 def _zookeeper_client(kind: str, state: StackState, heap_mb: int, direct_mb: int, *more: str) -> list[str]:
@@ -193,6 +204,10 @@ def _setup(state: StackState) -> ServerPlan:
     # No client uses these addresses without a broker, but the command requires them.
     client, web = state.ports.get("broker-1.client", 6650), state.ports.get("broker-1.http", 8080)
     addresses = ["-uw", f"http://{configs.LOOPBACK}:{web}", "-ub", f"pulsar://{configs.LOOPBACK}:{client}"]
+    if state.spec.pulsar_security:
+        # The command requires the first one.
+        addresses = ["-uw", "", "-tw", f"https://{configs.LOOPBACK}:{web}"]
+        addresses += ["-tb", f"pulsar+ssl://{configs.LOOPBACK}:{client}"]
     main = ["org.apache.pulsar.PulsarClusterMetadataSetup", "-c", state.spec.cluster, "-md", url, "-cms", url]
     if state.spec.ledgers_apart:
         # It finds no host in a `metadata-store:` address (5.0.1), and only records this one for function workers.
@@ -236,7 +251,8 @@ def _second_bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
 
 def _one_bookie(name: str, state: StackState, folder: Path, uri: str, *setup: str) -> ServerPlan:
     port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
-    settings = configs.bookie(name, folder / "data", port, http_port, uri)
+    security = state.spec.pulsar_security
+    settings = pulsar_security.bookie_lines(security, configs.bookie(name, folder / "data", port, http_port, uri))
     return ServerPlan(
         name=name,
         command=[
@@ -247,6 +263,7 @@ def _one_bookie(name: str, state: StackState, folder: Path, uri: str, *setup: st
         ],
         files={
             "bookkeeper.conf": _merged(settings, state, name, state.spec.bookie_settings),
+            **pulsar_security.files(security),
             **zookeeper_security.client_files(state.spec.zookeeper_security),
         },
         after=(*_stores(state), *setup),
@@ -258,19 +275,23 @@ def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
     del folder
     port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
     metadata = configs.broker_metadata(state.metadata_url(), state.ledgers_url())
-    settings = configs.broker(state.spec.cluster, port, http_port, metadata, state.spec.replicas)
+    security = state.spec.pulsar_security
+    plain = configs.broker(state.spec.cluster, port, http_port, metadata, state.spec.replicas)
+    settings = pulsar_security.broker_lines(security, plain)
     java = _zookeeper_client("broker", state, 384, 256)
-    ready = f"http://{configs.LOOPBACK}:{http_port}/admin/v2/brokers/ready"
+    ready = f"{'https' if security else 'http'}://{configs.LOOPBACK}:{http_port}/admin/v2/brokers/ready"
+    token = pulsar_security.signer(security).token(security.broker_role) if security else ""
     return ServerPlan(
         name=name,
         command=[*java, "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],
         files={
             "broker.conf": _merged(settings, state, name, state.spec.broker_settings),
+            **pulsar_security.files(security),
             **zookeeper_security.client_files(state.spec.zookeeper_security),
         },
         # A broker that starts before its bookies reports that it is ready, but may not know them for long (seen).
         after=(*_of_kinds(state, "zookeeper", "second-zookeeper", "oxia", "bookie", "second-bookie"), SETUP),
-        ready=partial(probes.http_answers_ok, ready),
+        ready=partial(probes.http_answers_ok, ready, token),
     )
 
 

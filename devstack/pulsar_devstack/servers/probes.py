@@ -44,19 +44,26 @@ def zookeeper_serves(port: int, certificate: Path | None = None) -> bool:
     return b"Mode: " in answer
 
 
-def _trusting(certificate: Path) -> ssl.SSLContext:
+def _trusting(certificate: Path | None = None) -> ssl.SSLContext:
     # Tests start servers with wrong certificates on purpose, and they are ready all the same.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(certificate)
+    if certificate is not None:
+        context.load_cert_chain(certificate)
     return context
 
 
-def http_answers_ok(url: str) -> bool:
-    """Return whether a GET is answered with success."""
+def http_answers_ok(url: str, token: str = "") -> bool:
+    """Return whether a GET is answered with success.
+
+    Args:
+        url: with HTTPS, any certificate will do.
+        token: bearer token; empty for none.
+    """
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        return httpx.get(url, timeout=LIMIT, trust_env=False).is_success
+        return httpx.get(url, headers=headers, timeout=LIMIT, trust_env=False, verify=_trusting()).is_success
     except httpx.HTTPError:
         return False
 

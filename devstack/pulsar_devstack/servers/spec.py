@@ -13,22 +13,38 @@ TOKEN_ISSUER, TOKEN_AUDIENCE = "https://tokens.example", "oxia"
 Chroot = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)*$")]
 
 
-class ZooKeeperSecurity(BaseModel):
-    """TLS and logins of all ZooKeeper servers of a stack. They then have no port without TLS.
+class ServerTls(BaseModel):
+    """TLS of servers of one kind. They then have no port without TLS.
 
     Attributes:
         authorities: PEM file of the authorities that sign all certificates.
         server: PEM file with the servers' certificate and its key.
-        client: PEM file with the certificate and the key of the stack's own clients: set-up steps, bookies, brokers.
-        users: SASL users (DIGEST-MD5), name to password. The stack's own clients log in as the first one.
-        login_required: refuse sessions without a SASL login.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     authorities: Path
     server: Path
+
+
+class MutualTls(ServerTls):
+    """TLS with certificates of clients.
+
+    Attributes:
+        client: PEM file with the certificate and the key of the stack's own clients: set-up steps, bookies, brokers.
+    """
+
     client: Path
+
+
+class ZooKeeperSecurity(MutualTls):
+    """TLS and logins of all ZooKeeper servers of a stack.
+
+    Attributes:
+        users: SASL users (DIGEST-MD5), name to password. The stack's own clients log in as the first one.
+        login_required: refuse sessions without a SASL login.
+    """
+
     users: Settings = {}
     login_required: bool = False
 
@@ -39,23 +55,33 @@ class ZooKeeperSecurity(BaseModel):
         return self
 
 
-class OxiaSecurity(BaseModel):
-    """TLS, and with it tokens, of all Oxia servers of a stack. They then have no port without TLS.
+class OxiaSecurity(ServerTls):
+    """TLS, and with it tokens, of all Oxia servers of a stack.
 
     Attributes:
-        authorities: PEM file of the authorities that sign all certificates.
-        server: PEM file with the servers' certificate and its key.
         client_certificates: refuse clients without a certificate.
         token_keys: PEM file with public keys or certificates of the issuers of tokens (JWT, RS256), which the servers
             then require, with the issuer `TOKEN_ISSUER` and the audience `TOKEN_AUDIENCE`; None for no tokens.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    authorities: Path
-    server: Path
     client_certificates: bool = False
     token_keys: Path | None = None
+
+
+class PulsarSecurity(MutualTls):
+    """TLS, tokens and authorization of brokers, and TLS of bookies. Clients of brokers need a token, no certificate.
+
+    Attributes:
+        token_key: file with the key that signs tokens (HS256).
+        broker_role: the role with which brokers call each other; a superuser.
+        superusers: further roles that may do everything.
+        bookie_role: role that certificates of clients of bookies must have, as `0:ROLE` in their organizational unit.
+    """
+
+    token_key: Path
+    broker_role: str
+    superusers: tuple[str, ...] = ()
+    bookie_role: str
 
 
 class StackSpec(BaseModel):
@@ -82,6 +108,7 @@ class StackSpec(BaseModel):
         zookeeper_settings: lines for every `zoo.cfg`, likewise.
         zookeeper_security: TLS and logins of all ZooKeeper servers; None for plain ones.
         oxia_security: TLS and tokens of all Oxia servers; None for plain ones.
+        pulsar_security: TLS, tokens and authorization of all brokers and bookies; None for plain ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -104,6 +131,7 @@ class StackSpec(BaseModel):
     zookeeper_settings: Settings = {}
     zookeeper_security: ZooKeeperSecurity | None = None
     oxia_security: OxiaSecurity | None = None
+    pulsar_security: PulsarSecurity | None = None
 
     @model_validator(mode="after")
     def _can_start(self) -> Self:

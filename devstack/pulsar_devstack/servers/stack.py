@@ -245,13 +245,15 @@ class Stack:
 
     @property
     def broker_url(self) -> str:
-        """`pulsar://host:port[,host:port...]` of all brokers."""
-        return "pulsar://" + ",".join(server.address for server in self._of_kind("broker"))
+        """`pulsar://host:port[,host:port...]` of all brokers, `pulsar+ssl://…` if they have TLS."""
+        scheme = "pulsar+ssl" if self.state.spec.pulsar_security else "pulsar"
+        return f"{scheme}://" + ",".join(server.address for server in self._of_kind("broker"))
 
     @property
     def admin_urls(self) -> list[str]:
-        """`http://host:port` of each broker."""
-        return [f"http://{configs.LOOPBACK}:{server.ports['http']}" for server in self._of_kind("broker")]
+        """`http://host:port` of each broker, `https://…` if they have TLS."""
+        scheme = "https" if self.state.spec.pulsar_security else "http"
+        return [f"{scheme}://{configs.LOOPBACK}:{server.ports['http']}" for server in self._of_kind("broker")]
 
     def gateway_settings(self, **more: str) -> dict[str, str]:
         """Return the environment of a gateway of scalable topics for this cluster.

@@ -17,6 +17,7 @@ from typing import Any, Self
 from pulsar_devstack.servers.child_programs import AnsweringProgram
 from pulsar_devstack.servers.java_programs import JAVA_SOURCES, JavaTool
 from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.client_access import ANONYMOUS, ClientAccess
 from pulsar_devstack.traffic.client_log import V5Log
 from pulsar_devstack.traffic.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, Language, ProducerPlan
 from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Received, Sent
@@ -35,13 +36,23 @@ class ClientProgram:
         service_url: of the cluster that they begin with.
         shared: one client for all, instead of one for each.
         log: of V5 clients.
+        access: credentials.
     """
 
-    def __init__(self, program: AnsweringProgram, service_url: str, *, shared: bool, log: V5Log | None = None) -> None:
+    def __init__(
+        self,
+        program: AnsweringProgram,
+        service_url: str,
+        *,
+        shared: bool,
+        log: V5Log | None = None,
+        access: ClientAccess = ANONYMOUS,
+    ) -> None:
         self._program = program
         self._log = log
         self._common: dict[str, Any] = {
             "service": service_url,
+            **asdict(access),
             "shared": shared,
             "queue": QUEUE,
             "send_limit_ms": SEND_LIMIT_MS,
@@ -52,7 +63,16 @@ class ClientProgram:
         self._asking = threading.RLock()
 
     @classmethod
-    def of(cls, language: Language, service_url: str, folder: Path, tools: Toolchain, *, shared: bool) -> Self:
+    def of(
+        cls,
+        language: Language,
+        service_url: str,
+        folder: Path,
+        tools: Toolchain,
+        *,
+        shared: bool,
+        access: ClientAccess = ANONYMOUS,
+    ) -> Self:
         """Start the program for the library of a language; the library's log is in the folder.
 
         Args:
@@ -61,13 +81,14 @@ class ClientProgram:
             folder: for logs.
             tools: Java and the jars; for V5 with those of scalable topics.
             shared: one client for all, instead of one for each.
+            access: credentials.
         """
         if language in {Language.PYTHON, Language.PYTHON_SCALABLE}:
-            return cls(_python(folder), service_url, shared=shared)
+            return cls(_python(folder), service_url, shared=shared, access=access)
         source = JAVA_SOURCES / ("MovingClients.java" if language is Language.JAVA else "ScalableClients.java")
         tool = JavaTool(source, tools, folder, options=_OPTIONS, shared=_SHARED)
         log = V5Log(tool.log) if language is Language.JAVA_V5 else None
-        return cls(tool, service_url, shared=shared, log=log)
+        return cls(tool, service_url, shared=shared, log=log, access=access)
 
     def kill(self) -> None:
         """End it without closing its connections."""

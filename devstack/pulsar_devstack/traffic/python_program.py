@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from pulsar_devstack.traffic.client_access import ClientAccess
 from pulsar_devstack.traffic.plan import ConsumerPlan, ProducerPlan
 from pulsar_devstack.traffic.python_clients import Noted, PythonClients
 from pulsar_devstack.traffic.records import ConsumerRecord
@@ -52,7 +53,8 @@ class _Program:
     def _with(self, request: Mapping[str, Any]) -> PythonClients:
         if self._clients is None:
             log = self._folder / "python-clients.log"
-            self._clients = PythonClients(request["service"], log, shared=request["shared"])
+            access = ClientAccess(request["token"], request["authorities"])
+            self._clients = PythonClients(request["service"], log, shared=request["shared"], options=access.options())
         return self._clients
 
     def _news(self, clients: PythonClients) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, TypeVar
 
+from pulsar_devstack.traffic.client_access import ANONYMOUS, ClientAccess
 from pulsar_devstack.traffic.plan import ConsumerPlan
 from pulsar_devstack.traffic.pulsar_client import TrafficFault, pulsar, quiet_client
 from pulsar_devstack.traffic.python_clients import NUMBER, TYPES
@@ -27,20 +28,21 @@ class RegularClients:
 
     Args:
         service_url: of the brokers.
+        access: credentials.
 
     Attributes:
         producers: what was sent.
         consumers: what was received.
     """
 
-    def __init__(self, service_url: str) -> None:
-        self._service_url = service_url
+    def __init__(self, service_url: str, access: ClientAccess = ANONYMOUS) -> None:
+        self._service_url, self._access = service_url, access
         self.producers: list[ProducerRecord] = []
         self.consumers: list[ConsumerRecord] = []
 
     def fill(self, topics: Sequence[ScalableTopicPlan], messages: int) -> None:
         """Make all subscriptions of topics, and then a backlog of each."""
-        with closing(quiet_client(self._service_url)) as client:
+        with closing(self._client()) as client:
             _each(
                 lambda plan: _subscribe(client, plan).close(),
                 (regular_consumer for plan in topics for regular_consumer in plan.regular_consumers),
@@ -63,8 +65,11 @@ class RegularClients:
             for regular_consumer in plan.regular_consumers
             if regular_consumer.type.streams
         ]
-        with closing(quiet_client(self._service_url)) as client:
+        with closing(self._client()) as client:
             self.consumers += _each(lambda plan: _consume(client, plan, expected[plan.topic]), ordered)
+
+    def _client(self) -> Any:
+        return quiet_client(self._service_url, **self._access.options())
 
 
 def _each(work: Callable[[PlanT], ResultT], plans: Iterable[PlanT]) -> list[ResultT]:

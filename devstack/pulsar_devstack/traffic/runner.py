@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self
 from pulsar_devstack.servers.admin import topic_url
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.audit import DeliveryAudit, Tolerated, audit_delivery, in_flight
+from pulsar_devstack.traffic.client_access import ANONYMOUS, ClientAccess
 from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import (
     SEND_LIMIT_MS,
@@ -97,7 +98,14 @@ class Traffic:
 
     @classmethod
     def in_programs(
-        cls, service_url: str, topics: Sequence[TopicPlan], folder: Path, tools: Toolchain, *, shared: bool = False
+        cls,
+        service_url: str,
+        topics: Sequence[TopicPlan],
+        folder: Path,
+        tools: Toolchain,
+        *,
+        shared: bool = False,
+        access: ClientAccess = ANONYMOUS,
     ) -> Self:
         """Return traffic whose clients run in one program for each language.
 
@@ -107,12 +115,13 @@ class Traffic:
             folder: where the libraries' logs go.
             tools: Java and the jars.
             shared: one client for all producers and consumers of a language, instead of one for each.
+            access: credentials.
         """
         plan = TrafficPlan(tuple(topics))
         return cls(
             plan,
             {
-                language: ClientProgram.of(language, service_url, folder, tools, shared=shared)
+                language: ClientProgram.of(language, service_url, folder, tools, shared=shared, access=access)
                 for language in plan.languages
             },
         )

@@ -22,6 +22,7 @@ from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.names import TopicName
 from pulsar_devstack.background import BackgroundThread
 from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.client_access import ANONYMOUS, ClientAccess
 from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, TrafficPlan
 from pulsar_devstack.traffic.pulsar_client import TrafficFault
@@ -73,6 +74,7 @@ class ScalableTraffic(Traffic):
         tools: Java and the jars, with those of V5 (`with_scalable_clients`).
         backlog: messages of each topic that regular clients have sent.
         absence: how long consumers stay away.
+        access: credentials of all clients.
     """
 
     def __init__(
@@ -85,12 +87,13 @@ class ScalableTraffic(Traffic):
         *,
         backlog: int = 20,
         absence: Absence = Absence(),
+        access: ClientAccess = ANONYMOUS,
     ) -> None:
-        self._program = ClientProgram.of(Language.JAVA_V5, service_url, folder, tools, shared=True)
+        self._program = ClientProgram.of(Language.JAVA_V5, service_url, folder, tools, shared=True, access=access)
         super().__init__(TrafficPlan(tuple(plan.clients for plan in topics)), {Language.JAVA_V5: self._program})
         self._topics = topics
         self._backlog = backlog
-        self._regular = RegularClients(service_url)
+        self._regular = RegularClients(service_url, access)
         self._returns = _Returns(self, admin, topics, self._program, absence)
 
     @property

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import secrets
-import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from pulsar_devstack.servers.tokens import TokenSigner
 from tests.support.clients.certificates import PASSWORD, Authority, Identity
 from tests.support.http_server import HttpServer
 
@@ -21,36 +18,13 @@ SUPERUSER = "admin"
 _ANYBODY = "anybody"
 
 
-class TokenKey:
-    """Signs tokens (JWT, HS256).
-
-    Attributes:
-        secret: what brokers verify tokens with.
-    """
-
-    def __init__(self) -> None:
-        self.secret = secrets.token_bytes(32)
-
-    def token(self, subject: str, *, life: float = 3600.0) -> str:
-        """Return a token for a role; with a negative life it has expired."""
-        head = _base64({"alg": "HS256", "typ": "JWT"})
-        claims = _base64({"sub": subject, "exp": int(time.time() + life)})
-        signature = hmac.digest(self.secret, f"{head}.{claims}".encode(), hashlib.sha256)
-        return f"{head}.{claims}.{_encode(signature)}"
+class TokenKey(TokenSigner):
+    """Signs tokens for tests."""
 
     def broker_settings(self, superuser: str = SUPERUSER) -> dict[str, str]:
         """Return lines of `broker.conf`: who has no token is a role without rights, and the superuser may do all."""
-        return {
-            "authenticationEnabled": "true",
-            "authorizationEnabled": "true",
-            "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
-            "tokenSecretKey": f"data:;base64,{base64.b64encode(self.secret).decode()}",
-            "superUserRoles": superuser,
-            # The stack looks without a token whether a broker is ready.
-            "anonymousUserRole": _ANYBODY,
-            "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-            "brokerClientAuthenticationParameters": f"token:{self.token(superuser)}",
-        }
+        # The stack looks without a token whether a broker is ready.
+        return {**self.broker_lines(superuser, superuser), "anonymousUserRole": _ANYBODY}
 
 
 def tls_settings(authority: Authority, identity: Identity, *, ask_for_certificate: bool = False) -> dict[str, str]:
@@ -132,11 +106,3 @@ def _handler(endpoint: TokenEndpoint) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(text)
 
     return Handler
-
-
-def _base64(fields: dict[str, Any]) -> str:
-    return _encode(json.dumps(fields).encode())
-
-
-def _encode(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -2,7 +2,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.AuthenticationFactory;
 import org.apache.pulsar.client.api.BatcherBuilder;
+import org.apache.pulsar.client.api.ClientBuilder;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
@@ -37,8 +39,14 @@ public final class MovingClients extends Clients {
         if (request.get("shared").asBoolean() && common != null) {
             return common;
         }
-        common = PulsarClient.builder()
-                .serviceUrl(request.get("service").asText())
+        ClientBuilder builder = PulsarClient.builder();
+        if (!request.get("token").asText().isEmpty()) {
+            builder.authentication(AuthenticationFactory.token(request.get("token").asText()));
+        }
+        if (!request.get("authorities").asText().isEmpty()) {
+            builder.tlsTrustCertsFilePath(request.get("authorities").asText()).enableTlsHostnameVerification(true);
+        }
+        common = builder.serviceUrl(request.get("service").asText())
                 .operationTimeout(OPERATION_SECONDS, TimeUnit.SECONDS)
                 .ioThreads(1)
                 .listenerThreads(1)

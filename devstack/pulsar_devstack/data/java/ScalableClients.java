@@ -10,9 +10,12 @@ import org.apache.pulsar.client.api.v5.Message;
 import org.apache.pulsar.client.api.v5.MessageId;
 import org.apache.pulsar.client.api.v5.Producer;
 import org.apache.pulsar.client.api.v5.PulsarClient;
+import org.apache.pulsar.client.api.v5.PulsarClientBuilder;
 import org.apache.pulsar.client.api.v5.PulsarClientException;
+import org.apache.pulsar.client.api.v5.auth.AuthenticationFactory;
 import org.apache.pulsar.client.api.v5.config.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.v5.schema.Schema;
+import org.apache.pulsar.tls.TlsPolicy;
 
 /**
  * Clients of the Java library for scalable topics, which also use regular ones: shared subscriptions by queue, others as a stream,
@@ -32,8 +35,15 @@ public final class ScalableClients extends Clients {
         if (request.get("shared").asBoolean() && common != null) {
             return common;
         }
-        common = PulsarClient.builder()
-                .serviceUrl(request.get("service").asText())
+        PulsarClientBuilder builder = PulsarClient.builder();
+        if (!request.get("token").asText().isEmpty()) {
+            builder.authentication(AuthenticationFactory.token(request.get("token").asText()));
+        }
+        if (!request.get("authorities").asText().isEmpty()) {
+            String authorities = request.get("authorities").asText();
+            builder.tlsPolicy(TlsPolicy.builder().trustCertsFilePath(authorities).enableHostnameVerification(true).build());
+        }
+        common = builder.serviceUrl(request.get("service").asText())
                 .operationTimeout(Duration.ofSeconds(OPERATION_SECONDS))
                 .build();
         return common;
