@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from clients.bookkeeper.bookie_protocol_pb2 import (
     EBADREQ,
+    EIO,
     EOK,
     EUA,
     GET_BOOKIE_INFO,
@@ -86,6 +87,12 @@ def read_answer(payload: bytes, bookie: str) -> Response:
         return answer
     if answer.status == EBADREQ and answer.header.operation == START_TLS:
         raise StoreUnsupported(f"bookie {bookie} has no TLS; set it up there, or leave TLS out here", server=bookie)
+    if answer.status == EIO and answer.header.operation == START_TLS:
+        # It comes after the handshake, instead of the first answer.
+        raise StoreDenied(
+            f"bookie {bookie} refuses our certificate; set bookie_tls_certificate to one with a role that it allows",
+            server=bookie,
+        )
     if answer.status == EUA:
         raise StoreDenied(
             f"bookie {bookie} refuses the credentials, or wants TLS (status {answer.status})", server=bookie
