@@ -14,7 +14,7 @@ from clients.tls import Tls
 from models.destinations import Destinations
 from pulsar_devstack.servers.certificates import Authority
 from pulsar_devstack.servers.configs import LOOPBACK
-from pulsar_devstack.servers.spec import OxiaSecurity, PulsarSecurity, StackSpec, ZooKeeperSecurity
+from pulsar_devstack.servers.spec import PulsarSecurity, StackSpec, ZooKeeperSecurity
 from pulsar_devstack.servers.tokens import DAY, TokenSigner
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.client_access import ClientAccess
@@ -70,7 +70,6 @@ class Hardening:
                 "zookeeper_security": ZooKeeperSecurity(
                     authorities=self.authorities, server=server, client=client, users=users, login_required=True
                 ),
-                "oxia_security": OxiaSecurity(authorities=self.authorities, server=server, client_certificates=True),
                 "pulsar_security": PulsarSecurity(
                     authorities=self.authorities,
                     server=server,
@@ -107,8 +106,6 @@ class Hardening:
             "ZOOKEEPER_TLS_CERTIFICATE": certificate,
             "BOOKIE_TLS_CA": str(self.authorities),
             "BOOKIE_TLS_CERTIFICATE": certificate,
-            "OXIA_TLS_CA": str(self.authorities),
-            "OXIA_TLS_CERTIFICATE": certificate,
         }
 
     def admin_access(self, role: str = SUPERUSER) -> AdminAccess:

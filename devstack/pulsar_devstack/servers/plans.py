@@ -267,7 +267,10 @@ def _one_bookie(name: str, state: StackState, folder: Path, uri: str, *setup: st
             **zookeeper_security.client_files(state.spec.zookeeper_security),
         },
         after=(*_stores(state), *setup),
-        ready=partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/api/v1/bookie/is_ready"),
+        # The HTTP server is off then: it would be plain.
+        ready=partial(probes.bookie_serves, port)
+        if security
+        else partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/api/v1/bookie/is_ready"),
     )
 
 

@@ -12,6 +12,9 @@ from typing import cast
 import grpc
 import httpx
 
+from clients.bookkeeper import wire_v3
+from clients.errors import StoreError
+
 LIMIT = 1.0
 """Seconds that one question may take."""
 
@@ -66,6 +69,16 @@ def http_answers_ok(url: str, token: str = "") -> bool:
         return httpx.get(url, headers=headers, timeout=LIMIT, trust_env=False, verify=_trusting()).is_success
     except httpx.HTTPError:
         return False
+
+
+def bookie_serves(port: int) -> bool:
+    """Return whether a bookie with TLS offers it, which it does once it is registered."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
+            wire_v3.read_answer(wire_v3.exchange(connection, wire_v3.start_tls_request(), "bookie"), "bookie")
+    except (OSError, StoreError):
+        return False
+    return True
 
 
 def oxia_serves(address: str, namespace: str = "default") -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pulsar_devstack.servers.configs import LOOPBACK
 from pulsar_devstack.servers.spec import PulsarSecurity, Settings
 from pulsar_devstack.servers.tokens import TokenSigner
 
@@ -20,12 +21,17 @@ def broker_lines(security: PulsarSecurity | None, plain: Settings) -> Settings:
     superusers = ",".join((security.broker_role, *security.superusers))
     key, certificates = _names("server")
     client_key, client_certificates = _names("client")
+    address = f"{LOOPBACK}:{plain['brokerServicePort']}"
     return {
         **plain,
         "brokerServicePort": "",
         "webServicePort": "",
         "brokerServicePortTls": plain["brokerServicePort"],
         "webServicePortTls": plain["webServicePort"],
+        # Both addresses have TLS. Without the first one a broker fails to answer lookups of scalable topics (5.0.1),
+        # and clients of streams connect to it, with TLS as they do everywhere.
+        "advertisedListeners": ",".join(f"own:{scheme}://{address}" for scheme in ("pulsar", "pulsar+ssl")),
+        "internalListenerName": "own",
         "tlsKeyFilePath": key,
         "tlsCertificateFilePath": certificates,
         "tlsTrustCertsFilePath": _AUTHORITIES,
@@ -52,6 +58,7 @@ def bookie_lines(security: PulsarSecurity | None, plain: Settings) -> Settings:
     key, certificates = _names("server")
     return {
         **plain,
+        "httpServerEnabled": "false",
         "tlsProvider": "JDK",
         "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
         "tlsKeyStoreType": "PEM",

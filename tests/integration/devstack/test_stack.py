@@ -18,6 +18,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from clients.pulsar.admin.errors import AdminError
 from pulsar_devstack.errors import ServerFailed, StackConflict
+from pulsar_devstack.plain_links import plain_ports
 from pulsar_devstack.servers import processes
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.provision import Toolchain
@@ -62,6 +63,12 @@ def test_all_servers_are_ready(stack: Stack) -> None:
     """Every server of the spec answers its probe, and the Web UI its page."""
     assert {row.name: row.state for row in stack.status()} == dict.fromkeys(SPEC.names, "ready")
     assert httpx.get(stack.temporal_ui, timeout=10, follow_redirects=True, trust_env=False).is_success
+
+
+def test_ports_without_tls_are_found(stack: Stack) -> None:
+    """Each port of Pulsar's servers serves a client without TLS."""
+    names = ["zookeeper-1.client", "bookie-1.client", "bookie-1.http", "broker-1.client", "broker-1.http"]
+    assert plain_ports(stack) == names
 
 
 def test_messages_survive_kills_of_bookie_and_broker(stack: Stack) -> None:

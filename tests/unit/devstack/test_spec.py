@@ -9,9 +9,13 @@ from pydantic import ValidationError
 
 from pulsar_devstack.errors import NotInStack
 from pulsar_devstack.servers import configs, plans
-from pulsar_devstack.servers.spec import OxiaSecurity, StackSpec, ZooKeeperSecurity
+from pulsar_devstack.servers.spec import OxiaSecurity, PulsarSecurity, StackSpec, ZooKeeperSecurity
 from pulsar_devstack.servers.state import StackState
 from pulsar_devstack.servers.toolchain import Toolchain
+
+_KEY, _CERTIFICATE = (
+    f"-----BEGIN {kind}-----\nAAAA\n-----END {kind}-----\n" for kind in ("PRIVATE KEY", "CERTIFICATE")
+)
 
 
 def state_of(spec: StackSpec) -> StackState:
@@ -148,6 +152,24 @@ def test_a_secure_zookeeper_has_no_plain_port(tmp_path: Path) -> None:
         assert "-Dzookeeper.client.secure=true" in client.command
         assert 'username="pulsar" password="one"' in client.files["jaas.conf"]
         assert client.files["tls/client.pem"] == "client"
+
+
+def test_secure_brokers_and_bookies_have_no_plain_port(tmp_path: Path) -> None:
+    """Brokers listen with TLS alone and require tokens, and bookies require a role."""
+    pems = {"authorities": _CERTIFICATE, "server": _KEY + _CERTIFICATE, "client": _KEY + _CERTIFICATE}
+    for name, pem in {**pems, "token_key": "key"}.items():
+        (tmp_path / name).write_text(pem)
+    files = {name: tmp_path / name for name in (*pems, "token_key")}
+    security = PulsarSecurity(**files, broker_role="brokers", superusers=("root",), bookie_role="storage")
+    state = state_of(StackSpec(zookeepers=1, bookies=1, brokers=1, pulsar_security=security))
+    broker, bookie = (plans.plan(name, state, tmp_path) for name in ("broker-1", "bookie-1"))
+    lines = broker.files["broker.conf"].splitlines()
+    assert {"brokerServicePort=", "webServicePort=", "superUserRoles=brokers,root"} <= set(lines)
+    assert f"webServicePortTls={state.ports['broker-1.http']}" in lines
+    assert "authorizationEnabled=true" in lines
+    assert {"httpServerEnabled=false", "authorizedRoles=storage"} <= set(bookie.files["bookkeeper.conf"].splitlines())
+    for server in (broker, bookie):
+        assert (server.files["tls/server.key"], server.files["tls/server.crt"]) == (_KEY, _CERTIFICATE)
 
 
 def test_a_required_login_needs_a_user(tmp_path: Path) -> None:
