@@ -1,0 +1,1 @@
+"""Migrations of clusters whose links are all encrypted, authenticated and authorized."""

@@ -1,0 +1,47 @@
+"""A switch to other bookies by a restart of the broker."""
+
+from __future__ import annotations
+
+from clients.pulsar.names import TopicName
+from models.bookie_cluster.input import BookieClusterInput
+from models.lifecycle.status import Outcome
+from pulsar_devstack.traffic.runner import Traffic
+from tests.support.blue_green.backlogs import received, sent
+from tests.support.bookie_cluster.broker_operator import BrokerOperator
+from tests.support.hardened import BLUE, HardenedEnvironment
+
+NAMESPACE = "ledgers/space"
+TOPIC = f"persistent://{NAMESPACE}/topic"
+
+
+def test_messages_are_on_the_other_bookies(hardened: HardenedEnvironment) -> None:
+    """Messages continue, a backlog is complete without the old bookies, and no secret is seen."""
+    stack = hardened.blue
+    hardened.create_namespace(stack, NAMESPACE)
+    input = BookieClusterInput.model_validate(
+        {
+            "cluster": BLUE,
+            "metadata_url": stack.zk_url,
+            "source": {"name": "a", "metadataServiceUri": stack.bookkeeper_uri},
+            "target": {"name": "b", "metadataServiceUri": stack.second_bookkeeper_uri},
+            "routing": "restart",
+            "advance_ids": True,
+            "rollback_window": "PT0S",
+            "cleanup": "remove",
+            "cleanup_at_window_end": True,
+        }
+    )
+    with hardened.admin(stack) as admin:
+        admin.create_topic(TOPIC)
+        admin.subscriptions.create(TopicName.parse(TOPIC), "idle")
+    with Traffic.here(stack.broker_url, [TOPIC], options=hardened.client_options()) as traffic:
+        traffic.wait_for_more(10)
+        run = hardened.operator.start(input)
+        with BrokerOperator(stack, run):
+            report = run.result()
+        assert report.outcome is Outcome.DONE, report.notes
+        assert report.figures["deleted_from_source"] > 0
+        traffic.wait_for_more(10)
+        assert traffic.verify() > 20
+    assert received(stack.broker_url, TOPIC, "idle", **hardened.client_options()) == sent(traffic, TOPIC)
+    hardened.assert_no_secret_is_seen()
