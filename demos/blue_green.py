@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.topics import TopicStats
 from demos.stage import Stage, say, title
@@ -39,12 +38,12 @@ def demo() -> int:
     """Run the demo from start to end and verify it; return the exit code."""
     stage = Stage(BLUE_SPEC, "BlueGreenMigration", f"{KIND}/{BLUE}", second=GREEN_SPEC)
     stage.start_servers()
-    access = AdminAccess(timeout=30)
+    access = stage.admin_access
     blue, green = stage.stack, stage.second
     with PulsarAdmin.open(access, blue.admin_urls) as of_blue, PulsarAdmin.open(access, green.admin_urls) as of_green:
-        topics = _live_namespaces(of_blue)
+        topics = _live_namespaces(stage, of_blue)
         tools = blue.state.toolchain
-        with Traffic.in_programs(blue.broker_url, topics, stage.folder, tools) as traffic:
+        with Traffic.in_programs(blue.broker_url, topics, stage.folder, tools, access=stage.client_access) as traffic:
             consumers = sum(len(topic.consumers) for topic in topics)
             say(f"from now on {len(topics)} producers and {consumers} consumers run, in Python and in Java")
             traffic.wait_for_more(HISTORY)
@@ -67,7 +66,7 @@ def demo() -> int:
     return stage.conclude(f"no producer waited longer than {audit.longest_gap:.1f} s for an acknowledgement")
 
 
-def _live_namespaces(blue: PulsarAdmin) -> list[TopicPlan]:
+def _live_namespaces(stage: Stage, blue: PulsarAdmin) -> list[TopicPlan]:
     """Create namespaces with all kinds of topics: plain, partitioned, with batches, with schemas."""
     title("A live cluster")
     plans: list[TopicPlan] = []
@@ -75,6 +74,7 @@ def _live_namespaces(blue: PulsarAdmin) -> list[TopicPlan]:
         begin = number * TOPICS_EACH
         topics = mixed_topics(namespace, begin + TOPICS_EACH, RATE)[begin:]
         create_namespace(blue, BLUE, namespace, topics)
+        stage.grant(blue, namespace)
         say(f"{namespace}: {', '.join(str(name) for topic in topics for name in pieces(topic))}")
         plans += topics
     return plans
@@ -99,15 +99,18 @@ def _plan(blue: Stack, green: Stack) -> dict[str, Any]:
         "green_cluster": GREEN,
         "green": _reached(green),
         "namespaces": [CANARY, "shop/*"],
+        # Hardened brokers have them for scalable topics, and no client here names one.
+        "accept": ["LISTENERS"] if blue.state.spec.pulsar_security else [],
     }
 
 
 def _reached(stack: Stack) -> dict[str, Any]:
+    tls = "_tls" if stack.state.spec.pulsar_security else ""
     return {
         "metadata_url": stack.metadata_url,
         "admin_urls": list(stack.admin_urls),
-        "service_url": stack.admin_urls[0],
-        "broker_service_url": stack.broker_url,
+        f"service_url{tls}": stack.admin_urls[0],
+        f"broker_service_url{tls}": stack.broker_url,
     }
 
 

@@ -17,7 +17,7 @@ from models.bookie_cluster.input import KIND
 from models.bookie_cluster.phases import Phase
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
-from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.admin import NAMESPACE, StackAdmin
 from pulsar_devstack.servers.stack import StackSpec
 from pulsar_devstack.traffic.runner import Traffic
 
@@ -50,12 +50,14 @@ def demo() -> int:
     stage = Stage(SPEC, "BookieClusterMigration", f"{KIND}/{CLUSTER}", _broker_control)
     stage.start_servers()
     stack = stage.stack
-    admin = StackAdmin(stack.admin_urls[0])
+    admin = StackAdmin(stack.admin_urls[0], access=stage.admin_access)
     title("A live cluster")
-    topics = admin.create_all((f"public/default/topic-{number:02}" for number in range(TOPICS)), CLUSTER)
+    topics = admin.create_all((f"{NAMESPACE}/topic-{number:02}" for number in range(TOPICS)), CLUSTER)
+    stage.grant(admin, NAMESPACE)
     say(f"{len(topics)} topics on the bookies of cluster a")
     busy = topics[:: len(topics) // BUSY_TOPICS]
-    with Traffic.here(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic:
+    options, log = stage.client_access.options(), stage.folder / "traffic.log"
+    with Traffic.here(stack.broker_url, busy, log=log, options=options) as traffic:
         say(f"from now on {len(traffic.plan.topics)} producers and {len(traffic.plan.topics)} consumers run")
         traffic.wait_for_more(HISTORY)
         stage.rehearse(_plan(stage))

@@ -1,5 +1,7 @@
 """Move a live Pulsar cluster from ZooKeeper to Oxia on this machine, and verify that nothing was lost.
 
+With `HARDENED=1` the target is another ZooKeeper, since Pulsar's own client of Oxia offers no certificate (5.0.1).
+
 `make demo` starts real servers and a worker, runs producers and consumers,
 migrates through the `temporal` CLI, checks the outcome, and leaves servers and worker running for a look around. The
 exit code is 0 only if every check held. With `down` (`make demo-down`) it ends them.
@@ -16,6 +18,7 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import KIND
 from models.metadata_store.phases import Phase
+from pulsar_devstack.hardening import is_wanted
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.stack import StackSpec
 from pulsar_devstack.traffic.pulsar_client import Churn
@@ -26,7 +29,8 @@ SPEC = StackSpec(
     zookeepers=1,
     bookies=1,
     brokers=2,
-    oxias=1,
+    oxias=0 if is_wanted() else 1,
+    second_zookeepers=1 if is_wanted() else 0,
     temporal=True,
     cluster=CLUSTER,
     # Most topics here have no clients, and brokers would delete them after a minute.
@@ -45,14 +49,17 @@ def demo() -> int:
     stage = Stage(SPEC, "MetadataStoreMigration", f"{KIND}/{CLUSTER}")
     stage.start_servers()
     stack = stage.stack
-    admin = StackAdmin(stack.admin_urls[0])
+    admin = StackAdmin(stack.admin_urls[0], access=stage.admin_access)
     title("A live cluster")
     topics = admin.create_all((f"tenant-{t}/ns-{n}/topic-{i:02}" for t, n, i in _numbers()), CLUSTER)
+    stage.grant(admin, *(f"tenant-{t}/ns-{n}" for t in range(TENANTS) for n in range(NAMESPACES)))
     say(f"{TENANTS} tenants, {TENANTS * NAMESPACES} namespaces, {len(topics)} topics")
     churn = Churn(admin, "tenant-1/ns-1/during-")
     busy = topics[:: len(topics) // BUSY_TOPICS]
-    plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url}
-    with Traffic.here(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic, churn:
+    target = stack.second_zk_url if is_wanted() else stack.oxia_url
+    plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": target}
+    options, log = stage.client_access.options(), stage.folder / "traffic.log"
+    with Traffic.here(stack.broker_url, busy, log=log, options=options) as traffic, churn:
         say(f"from now on {len(traffic.plan.topics)} producers and {len(traffic.plan.topics)} consumers run,")
         say("and a client creates topics, one after the other")
         stage.rehearse(plan)
@@ -80,7 +87,7 @@ def _end_window(stage: Stage) -> Report:
 
 
 def _after_commit(stage: Stage, admin: StackAdmin, topics: list[str], before: Counter[int]) -> None:
-    title("After COMPLETED: brokers write to Oxia")
+    title(f"After COMPLETED: brokers write to {'the other ZooKeeper' if is_wanted() else 'Oxia'}")
     new = admin.create_all((f"tenant-0/ns-0/after-{number:02}" for number in range(NEW_TOPICS)), CLUSTER)
     fresh, now = admin.ledger_counts(new), admin.ledger_counts([*topics, *new])
     reused = sorted(ledger for ledger, uses in now.items() if uses > 1)

@@ -12,7 +12,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from demos.stage import Stage, say, title
@@ -47,9 +46,9 @@ def demo() -> int:
     """Run the demo from start to end and verify it; return the exit code."""
     stage = Stage(SPEC, "ScalableTopicMigration", _workflow(ORDERS))
     stage.start_servers()
-    with PulsarAdmin.open(AdminAccess(timeout=30), stage.stack.admin_urls) as admin:
+    with PulsarAdmin.open(stage.admin_access, stage.stack.admin_urls) as admin:
         title("A live cluster")
-        _create_topics(admin)
+        _create_topics(stage, admin)
         with _traffic(stage, admin) as traffic:
             traffic.wait_for_more(HISTORY)
             stage.rehearse(_plan(stage, ORDERS))
@@ -79,8 +78,9 @@ def _plan(stage: Stage, plan: ScalableTopicPlan) -> dict[str, Any]:
     }
 
 
-def _create_topics(admin: PulsarAdmin) -> None:
+def _create_topics(stage: Stage, admin: PulsarAdmin) -> None:
     create_namespace(admin, CLUSTER, NAMESPACE, [TopicPlan(plan.topic, plan.partitions, (), ()) for plan in TOPICS])
+    stage.grant(admin, NAMESPACE)
     for plan in TOPICS:
         subscriptions = ", ".join(
             f"{regular_consumer.subscription} ({regular_consumer.type})" for regular_consumer in plan.regular_consumers
@@ -92,7 +92,14 @@ def _create_topics(admin: PulsarAdmin) -> None:
 def _traffic(stage: Stage, admin: PulsarAdmin) -> Generator[ScalableTraffic]:
     tools = with_scalable_clients(stage.stack.state.toolchain)
     with ScalableTraffic(
-        stage.stack.broker_url, admin, TOPICS, stage.folder, tools, backlog=BACKLOG, absence=AWAY
+        stage.stack.broker_url,
+        admin,
+        TOPICS,
+        stage.folder,
+        tools,
+        backlog=BACKLOG,
+        absence=AWAY,
+        access=stage.client_access,
     ) as traffic:
         say(f"regular clients left {BACKLOG} messages in each subscription; from now on V5 clients send and receive")
         say("`stays` has its consumer throughout, that of `returns` leaves for a while, that of `waits` comes later")

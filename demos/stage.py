@@ -17,17 +17,24 @@ from urllib.parse import quote
 
 from cli.operations import against_temporal
 from cli.view import View, read_view
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
+from clients.pulsar.admin.namespaces import NamespaceAction
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, PhaseEntry, Status, WaitKind
 from process.exit_codes import CommandFailed
 from pulsar_devstack.errors import DevStackError
+from pulsar_devstack.hardening import APPLICATION, Hardening, is_wanted
+from pulsar_devstack.plain_links import plain_ports
 from pulsar_devstack.servers import processes
 from pulsar_devstack.servers.cache import cache_folder
 from pulsar_devstack.servers.ports import free_port
 from pulsar_devstack.servers.processes import ProcessId, ProcessRecord
 from pulsar_devstack.servers.provision import provision
 from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.client_access import ANONYMOUS, ClientAccess
 
 _ANSWER_LIMIT = 60.0
 _READY_LIMIT = 90.0
@@ -74,6 +81,8 @@ def take_down() -> None:
 class Stage:
     """The servers of one demonstration, its worker and its migration.
 
+    With `HARDENED=1` all links of Pulsar's servers are encrypted and authenticated, and clients need permissions.
+
     Args:
         spec: the servers.
         workflow: the workflow's type.
@@ -94,8 +103,9 @@ class Stage:
         self._begun = time.monotonic()
         self.folder = _folder()
         tools = provision(servers_only=True)
-        self.stack = Stack(spec, self.folder / _STACK, tools, detach=True)
-        self._second = Stack(second, self.folder / _SECOND, tools, detach=True) if second else None
+        self._hardening = Hardening.make(tools, self.folder / "secrets") if is_wanted() else None
+        self.stack = self._make(spec, _STACK, tools)
+        self._second = self._make(second, _SECOND, tools) if second else None
         self.workflow_id = workflow_id
         self._workflow = workflow
         self._settings = settings
@@ -107,6 +117,22 @@ class Stage:
         """The servers of the other cluster."""
         assert self._second is not None, "this demonstration has two clusters"
         return self._second
+
+    @property
+    def admin_access(self) -> AdminAccess:
+        """Access to admin interfaces, as a superuser."""
+        return self._hardening.admin_access() if self._hardening else AdminAccess(timeout=30)
+
+    @property
+    def client_access(self) -> ClientAccess:
+        """Credentials of producers and consumers."""
+        return self._hardening.client_access() if self._hardening else ANONYMOUS
+
+    def grant(self, admin: PulsarAdmin, *namespaces: str) -> None:
+        """Grant producers and consumers the use of namespaces, where brokers check it."""
+        if self._hardening:
+            for namespace in namespaces:
+                admin.namespaces.grant(namespace, APPLICATION, [NamespaceAction.PRODUCE, NamespaceAction.CONSUME])
 
     def start_servers(self) -> None:
         """Start all of them, and the worker as soon as Temporal is there."""
@@ -122,6 +148,12 @@ class Stage:
         if self._second:
             self._second.up(lambda line: say(f"{self.second.state.spec.cluster}: {line}"))
         self._await(WORKER)
+        if self._hardening:
+            title("Links")
+            plain = [name for stack in (self.stack, self._second) if stack for name in plain_ports(stack)]
+            self.check(f"no port of Pulsar's servers serves clients without TLS{_listed(plain)}", not plain)
+            say("       brokers have tokens and authorization, bookies client certificates with a role,")
+            say("       ZooKeeper client certificates and logins; Temporal's development server has no TLS")
 
     def start_gateway(self) -> str:
         """Start the REST gateway of scalable topics next to the worker; returns its address."""
@@ -241,9 +273,15 @@ class Stage:
         for line in done.stdout.rstrip().splitlines():
             say(f"  {line if len(line) <= _LONGEST_LINE else f'{line[:_LONGEST_LINE]}…'}")
 
+    def _make(self, spec: StackSpec, folder: str, tools: Toolchain) -> Stack:
+        wanted = self._hardening.harden(spec) if self._hardening else spec
+        return Stack(wanted, self.folder / folder, tools, detach=True)
+
     def _start_worker(self) -> None:
         os.environ["PULSAR_MIGRATE_METRICS_ADDRESS"] = f"127.0.0.1:{free_port()}"
         os.environ.update(self._settings(self.stack.folder))
+        credentials = self._hardening.credentials() if self._hardening else {}
+        os.environ.update({f"PULSAR_MIGRATE_{name}": value for name, value in credentials.items()})
         self._begin(WORKER)
 
     def _begin(self, name: str) -> None:
@@ -314,6 +352,10 @@ def _shell(*words: str) -> str:
             lines.append("   ")
         lines[-1] += f" {pair}"
     return "\n".join(lines)
+
+
+def _listed(names: list[str]) -> str:
+    return f": {', '.join(names)}" if names else ""
 
 
 def _until(holds: Callable[[], bool], limit: float) -> None:
