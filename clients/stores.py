@@ -15,7 +15,6 @@ from clients.oxia.remover import OxiaRemover, end_removers
 from clients.oxia.version_floor import level_versions
 from clients.oxia.writer import STREAM_SECONDS, OxiaWriter
 from clients.store import Guard, StoreReader, StoreRemover, StoreWriter
-from clients.tls import bookies_tls
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.cas import ZooKeeperCas, ZooKeeperCasReader
 from clients.zookeeper.connection import Connection
@@ -42,7 +41,7 @@ class StoreAccess(NamedTuple):
         zookeeper: credentials and TLS settings for ZooKeeper.
         timeout: longest wait for one answer, in seconds.
         oxia: credentials and TLS settings for Oxia.
-        bookies: TLS settings for the bookies that are registered in the store.
+        bookies: login and TLS settings for the bookies that are registered in the store.
     """
 
     zookeeper: ZooKeeperAccess = ANONYMOUS
@@ -91,7 +90,7 @@ class Access(NamedTuple):
             StoreAccess(
                 zookeeper=ZooKeeperAccess.of(credentials, destinations),
                 oxia=OxiaAccess.of(credentials, destinations),
-                bookies=BookieAccess(bookies_tls(credentials), destinations),
+                bookies=BookieAccess.of(credentials, destinations),
                 timeout=settings.store_timeout.total_seconds(),
             )
         )

@@ -18,6 +18,8 @@ SECRETS = (
     "zookeeper_auth_file",
     "zookeeper_sasl_password",
     "zookeeper_sasl_password_file",
+    "bookie_sasl_password",
+    "bookie_sasl_password_file",
     "oxia_token",
     "oxia_token_file",
     "admin_token",
@@ -54,6 +56,9 @@ class Credentials(BaseModel):
             all connections to Oxia use TLS, and a certificate must name its server's host.
         oxia_tls_certificate: file with our own certificate (PEM), where the servers ask for one.
         oxia_tls_key: file with its key (PEM); empty if the certificate's file has it.
+        bookie_sasl_username: name for the login at bookies (SASL DIGEST-MD5); empty for no login.
+        bookie_sasl_password: its password.
+        bookie_sasl_password_file: file that holds the password instead; read again for each connection.
         bookie_tls_ca: the same for bookies; empty means no TLS.
         bookie_tls_certificate: file with our own certificate (PEM), where bookies ask for one.
         bookie_tls_key: file with its key (PEM); empty if the certificate's file has it.
@@ -92,6 +97,9 @@ class Credentials(BaseModel):
     oxia_tls_ca: str = ""
     oxia_tls_certificate: str = ""
     oxia_tls_key: str = ""
+    bookie_sasl_username: str = ""
+    bookie_sasl_password: SecretStr = SecretStr("")
+    bookie_sasl_password_file: str = ""
     bookie_tls_ca: str = ""
     bookie_tls_certificate: str = ""
     bookie_tls_key: str = ""
@@ -126,13 +134,11 @@ class Credentials(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _of_zookeeper(self) -> Self:
-        passwords = [is_given(self.zookeeper_sasl_password), bool(self.zookeeper_sasl_password_file)]
-        if sum(passwords) != bool(self.zookeeper_sasl_username):
-            raise ValueError(
-                "zookeeper_sasl_username and its password go together; "
-                "set zookeeper_sasl_password or zookeeper_sasl_password_file"
-            )
+    def _of_logins(self) -> Self:
+        for login in ("zookeeper_sasl", "bookie_sasl"):
+            passwords = (f"{login}_password", f"{login}_password_file")
+            if sum(is_given(getattr(self, name)) for name in passwords) != bool(getattr(self, f"{login}_username")):
+                raise ValueError(f"{login}_username and its password go together; set {' or '.join(passwords)}")
         return self
 
     @model_validator(mode="after")

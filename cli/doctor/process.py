@@ -296,7 +296,7 @@ def _zookeeper(subject: str, credentials: Credentials) -> str | Finding:
         pairs = access.auth_pairs()
     except (ValueError, NoCredentials) as error:
         raise CommandFailed(ExitCode.USAGE, str(error), "correct the setting") from error
-    texts = [f"a login as {access.sasl_username}"] if access.sasl_username else []
+    texts = [f"a login as {access.login.username}"] if access.login else []
     if pairs:
         many = Unit(noun="credentials").format(len(pairs))
         texts.append(f"{many} of the schemes {', '.join(sorted({scheme for scheme, _ in pairs}))}")

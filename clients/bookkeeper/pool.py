@@ -11,7 +11,7 @@ from clients.bookie_access import BookieAccess
 from clients.bookkeeper import wire_v2, wire_v3
 from clients.bookkeeper.connection import BookieConnection
 from clients.bookkeeper.ledgers import Bookie
-from clients.bookkeeper.transport import EventLoop, connect
+from clients.bookkeeper.transport import Entrance, EventLoop, connect
 from clients.bookkeeper.wire_v3 import Space
 from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable
@@ -31,7 +31,7 @@ class Bookies(Closeable):
 
     Args:
         resolve: returns the registered bookies by id: `LedgerDirectory.bookies`.
-        access: TLS settings, and the hosts that may be connected to.
+        access: login and TLS settings, and the hosts that may be connected to.
         read_timeout: seconds that connecting to a bookie, and waiting for an entry, may take.
         add_timeout: seconds that a bookie may take until it answers the next add.
         loop: shared with the bookies of another cluster, so that reads there and writes here overlap.
@@ -48,7 +48,7 @@ class Bookies(Closeable):
     ) -> None:
         self._resolve = resolve
         self._access = access
-        self._tls = access.tls.context() if access.tls else None
+        self._entrance = Entrance(access.tls.context() if access.tls else None, access.login)
         self.read_timeout, self.add_timeout = read_timeout, add_timeout
         self._own_loop = loop is None
         self.loop = loop or EventLoop()
@@ -64,7 +64,7 @@ class Bookies(Closeable):
 
         Raises:
             StoreUnreachable: it cannot be made, or could not a moment ago; the message begins with the bookie.
-            StoreDenied: the bookie refuses TLS.
+            StoreDenied: the bookie refuses TLS or the login.
         """
         connection = self._connections.get(bookie_id)
         if connection and not connection.awaiting:
@@ -108,7 +108,7 @@ class Bookies(Closeable):
         """
         try:
             host, port = self._address(bookie_id)
-            with connect(host, port, self._tls, self.read_timeout, bookie_id) as connected:
+            with connect(host, port, self._entrance, self.read_timeout, bookie_id) as connected:
                 connected.settimeout(_REFUSAL_SECONDS)
                 connected.sendall(size.to_bytes(wire_v2.LENGTH))
                 try:
@@ -154,7 +154,7 @@ class Bookies(Closeable):
         """
         host, port = self._address(bookie_id)
         try:
-            with connect(host, port, self._tls, self.read_timeout, bookie_id) as connected:
+            with connect(host, port, self._entrance, self.read_timeout, bookie_id) as connected:
                 payload = wire_v3.exchange(connected, wire_v3.space_request(), bookie_id)
         except OSError as cause:
             raise StoreUnreachable(
@@ -215,7 +215,7 @@ class Bookies(Closeable):
             raise StoreUnreachable(f"{reason} (a moment ago)", server=bookie_id)
         host, port = self._address(bookie_id)
         try:
-            return connect(host, port, self._tls, self.read_timeout, bookie_id)
+            return connect(host, port, self._entrance, self.read_timeout, bookie_id)
         except OSError as cause:
             reason = f"cannot be reached at {host}:{port}: {cause}"
             self.quarantine(bookie_id, reason)

@@ -11,15 +11,20 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from clients.bookkeeper import wire_v3
 from clients.closeable import Closeable
+from clients.errors import StoreUnreachable
+from clients.sasl import Login
 
 # Below the limit of `sendmsg` (1,024 on Linux).
 _BUFFERS_AT_ONCE = 512
 # OpenSSL must be given the same bytes again after it wanted to wait; small pieces keep that cheap.
 _TLS_WRITE = 256 << 10
+# Host and service that bookies expect in a login, whatever their own are (SaslConstants.java).
+_SASL_HOST = ("bookkeeper", "bookkeeper")
 
 
 class Pollable(Protocol):
@@ -129,25 +134,53 @@ class EventLoop(Closeable):
         self._selector.close()
 
 
-def connect(host: str, port: int, tls: ssl.SSLContext | None, timeout: float, bookie: str) -> socket.socket:
-    """Return a blocking connection with `timeout` seconds for each step, with TLS begun where it is wanted.
+@dataclass(frozen=True)
+class Entrance:
+    """TLS and login before the first request on a connection.
+
+    Attributes:
+        tls: of the bookies; None for no TLS.
+        login: at each bookie; None for no login.
+    """
+
+    tls: ssl.SSLContext | None = None
+    login: Login | None = None
+
+
+def connect(host: str, port: int, entrance: Entrance, timeout: float, bookie: str) -> socket.socket:
+    """Return a blocking connection with `timeout` seconds for each step, with TLS and login where they are wanted.
 
     Raises:
         OSError: it cannot be made.
-        StoreError: the bookie refuses TLS.
+        StoreError: the bookie refuses TLS or the login.
     """
-    plain = socket.create_connection((host, port), timeout=timeout)
+    connected = plain = socket.create_connection((host, port), timeout=timeout)
     try:
         # Requests are small; held back for company they would add a round trip to each entry.
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls is None:
-            return plain
         # Version 2 knows no TLS: it is asked for in version 3, and the bookie takes version 2 after that.
-        wire_v3.read_answer(wire_v3.exchange(plain, wire_v3.start_tls_request(), bookie), bookie)
-        return tls.wrap_socket(plain, server_hostname=host)
+        if entrance.tls is not None:
+            wire_v3.read_answer(wire_v3.exchange(plain, wire_v3.start_tls_request(), bookie), bookie)
+            connected = entrance.tls.wrap_socket(plain, server_hostname=host)
+        if entrance.login is not None:
+            _log_in(connected, entrance.login, bookie)
     except BaseException:
-        plain.close()
+        connected.close()
         raise
+    return connected
+
+
+def _log_in(connected: socket.socket, login: Login, bookie: str) -> None:
+    def exchange(token: bytes) -> bytes | None:
+        try:
+            answer = wire_v3.exchange(connected, wire_v3.login_request(token), bookie)
+        except StoreUnreachable as error:
+            # A bookie logs that a name or password is wrong, and neither answers nor closes the connection (4.18.2).
+            cure = f"check {login.kind}_sasl_username and its password: bookies do not answer wrong ones"
+            raise StoreUnreachable(f"{error}, to the login of {login.username!r}; {cure}", server=bookie) from error
+        return wire_v3.read_login(answer, bookie)
+
+    login.log_in(_SASL_HOST, exchange, f"bookie {bookie}", "check its JAAS file")
 
 
 def send_some(connected: socket.socket, buffers: Iterable[bytes | memoryview]) -> int:

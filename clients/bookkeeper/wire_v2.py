@@ -43,7 +43,7 @@ _MEANINGS = {
     NO_ENTRY: "does not have the entry",
     BAD_REQUEST: "does not know such a request",
     IO_ERROR: "cannot read or write it on its disk",
-    DENIED: "refuses the ledger's key or the client's credentials",
+    DENIED: "refuses the ledger's key, or us (bookie_tls_ca, bookie_tls_certificate, bookie_sasl_username)",
     103: "does not speak version 2 of the protocol",
     FENCED: "has fenced the ledger",
     READ_ONLY: "is read-only; its disks may be full",

@@ -1,7 +1,6 @@
 """BookKeeper's wire protocol, version 3: protobuf messages in the same frames as version 2.
 
-Only what version 2 does not have: the step up to TLS, which is the first request on a connection, and the space
-that a bookie has.
+Only what comes before the first request of version 2, TLS and a login, and the space that a bookie has.
 """
 
 from __future__ import annotations
@@ -12,12 +11,14 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from clients.bookkeeper.bookie_protocol_pb2 import (
+    AUTH,
     EBADREQ,
     EIO,
     EOK,
     EUA,
     GET_BOOKIE_INFO,
     START_TLS,
+    AuthMessage,
     BKPacketHeader,
     GetBookieInfoRequest,
     OperationType,
@@ -31,6 +32,8 @@ from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable, St
 _LENGTH = 4
 _LONGEST = 1 << 20
 _TOTAL, _FREE = 1, 2
+_SASL = "sasl"
+"""The name of BookKeeper's plug-in for logins (SaslConstants.java)."""
 
 
 class Space(NamedTuple):
@@ -48,6 +51,31 @@ class Space(NamedTuple):
 def start_tls_request() -> bytes:
     """Return the frame after whose answer TLS begins."""
     return _frame(Request(header=_header(START_TLS), startTLSRequest=StartTLSRequest()))
+
+
+def login_request(token: bytes) -> bytes:
+    """Return the frame with a token of a login by SASL."""
+    return _frame(Request(header=_header(AUTH), authRequest=AuthMessage(authPluginName=_SASL, payload=token)))
+
+
+def read_login(payload: bytes, bookie: str) -> bytes | None:
+    """Return the token of the answer to `login_request`; None if the bookie refuses the login.
+
+    Raises:
+        StoreError: the bookie takes no logins by SASL, or the answer has no token.
+    """
+    try:
+        answer = read_answer(payload, bookie)
+    except StoreDenied:
+        return None
+    if not answer.HasField("authResponse"):
+        raise StoreProtocolError(f"bookie {bookie} does not answer a login", server=bookie)
+    if answer.authResponse.authPluginName != _SASL:
+        raise StoreUnsupported(
+            f"bookie {bookie} takes no logins by SASL; set bookieAuthProviderFactoryClass there, or give no login here",
+            server=bookie,
+        )
+    return answer.authResponse.payload
 
 
 def space_request() -> bytes:
@@ -95,7 +123,9 @@ def read_answer(payload: bytes, bookie: str) -> Response:
         )
     if answer.status == EUA:
         raise StoreDenied(
-            f"bookie {bookie} refuses the credentials, or wants TLS (status {answer.status})", server=bookie
+            f"bookie {bookie} refuses us: set bookie_tls_ca, bookie_tls_certificate or bookie_sasl_username "
+            f"(status {answer.status})",
+            server=bookie,
         )
     raise StoreProtocolError(
         f"bookie {bookie} refuses the request with status {answer.status}; see its log", server=bookie

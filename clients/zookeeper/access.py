@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 from clients.errors import DestinationRefused, NoCredentials
+from clients.sasl import Login
 from clients.secret_files import secret_text
 from clients.tls import Tls, zookeeper_tls
 from models.credentials import Credentials, zookeeper_pairs, zookeeper_secrets
 from models.destinations import Destinations
 from models.redaction import remember
 
-#: The host that ZooKeeper's servers expect in a login by DIGEST-MD5, whatever their own is (SecurityUtils.java).
-SASL_HOST, SASL_SERVICE = "zk-sasl-md5", "zookeeper"
-_MECHANISM = "DIGEST-MD5"
+#: Host and service that ZooKeeper's servers expect in a login, whatever their own are (SecurityUtils.java).
+SASL_HOST = ("zk-sasl-md5", "zookeeper")
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,14 @@ class ZooKeeperAccess:
     Attributes:
         auth: credentials for `addauth`, each scheme and credential, for example `("digest", b"user:password")`.
         auth_file: file with further ones, one `scheme:credential` in a line; empty for none.
-        sasl_username: name for the login (SASL DIGEST-MD5); empty for no login.
-        sasl_password: its password.
-        sasl_password_file: file that holds the password instead.
+        login: name and password (SASL DIGEST-MD5); None for no login.
         tls: TLS settings; None for a plain connection.
         destinations: hosts that may receive the credentials.
     """
 
     auth: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
     auth_file: str = ""
-    sasl_username: str = ""
-    sasl_password: str = field(default="", repr=False)
-    sasl_password_file: str = ""
+    login: Login | None = None
     tls: Tls | None = None
     destinations: Destinations = field(default_factory=Destinations)
 
@@ -51,15 +47,12 @@ class ZooKeeperAccess:
         made = cls(
             auth=zookeeper_pairs([entry.get_secret_value() for entry in credentials.zookeeper_auth]),
             auth_file=credentials.zookeeper_auth_file,
-            sasl_username=credentials.zookeeper_sasl_username,
-            sasl_password=credentials.zookeeper_sasl_password.get_secret_value(),
-            sasl_password_file=credentials.zookeeper_sasl_password_file,
+            login=Login.of(credentials, "zookeeper"),
             tls=zookeeper_tls(credentials),
             destinations=destinations,
         )
         try:
             made.auth_pairs()
-            made.password()
         except NoCredentials as error:
             raise ValueError(str(error)) from error
         return made
@@ -67,7 +60,7 @@ class ZooKeeperAccess:
     @property
     def has_identity(self) -> bool:
         """Whether a server can know us again, so that nodes can be protected for us."""
-        return bool(self.auth or self.auth_file or self.sasl_username or (self.tls and self.tls.cert_file))
+        return bool(self.auth or self.auth_file or self.login or (self.tls and self.tls.cert_file))
 
     def check(self, host: str) -> None:
         """Check that a server may be connected to.
@@ -75,7 +68,7 @@ class ZooKeeperAccess:
         Raises:
             DestinationRefused: the settings do not allow it.
         """
-        encrypted, has_secret = self.tls is not None, bool(self.auth or self.auth_file or self.sasl_username)
+        encrypted, has_secret = self.tls is not None, bool(self.auth or self.auth_file or self.login)
         if reason := self.destinations.objection(host, encrypted=encrypted, secret=has_secret, tls=encrypted):
             raise DestinationRefused(f"connecting to ZooKeeper at {host}: {reason}", server=host)
 
@@ -94,28 +87,6 @@ class ZooKeeperAccess:
         for _, credential in pairs:
             remember(*zookeeper_secrets(credential.decode()))
         return pairs
-
-    def password(self) -> str:
-        """Return the password of the login.
-
-        Raises:
-            NoCredentials: the file cannot be read.
-        """
-        password = self.sasl_password
-        if self.sasl_password_file:
-            password = secret_text(self.sasl_password_file, "zookeeper_sasl_password_file").strip()
-        remember(password)
-        return password
-
-    def sasl_options(self) -> dict[str, Any] | None:
-        """Return the options of pure-sasl's client, besides host and service; None without a login."""
-        if not self.sasl_username:
-            return None
-        # Asked at each login: a session of kazoo logs in again whenever it connects.
-        return {"mechanism": _MECHANISM, "qops": [b"auth"], "callback": self._sasl_property}
-
-    def _sasl_property(self, name: str) -> str:
-        return self.password() if name == "password" else self.sasl_username
 
 
 #: Plain connections without any credentials.

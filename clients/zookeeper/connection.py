@@ -9,10 +9,7 @@ import contextlib
 import random
 import time
 from io import BufferedReader
-from typing import Any, NoReturn
-
-from puresasl import SASLError, SASLProtocolException
-from puresasl.client import SASLClient
+from typing import NoReturn
 
 from clients.closeable import Closeable
 from clients.deadline import Deadline
@@ -29,7 +26,7 @@ from clients.errors import (
 )
 from clients.reach import explained, is_permanent, split_host
 from clients.zookeeper import wire
-from clients.zookeeper.access import ANONYMOUS, SASL_HOST, SASL_SERVICE, ZooKeeperAccess
+from clients.zookeeper.access import ANONYMOUS, SASL_HOST, ZooKeeperAccess
 from clients.zookeeper.acl import OWN_ACL
 from clients.zookeeper.link import Stream, open_socket, why_refused
 from clients.zookeeper.sessions import register
@@ -159,30 +156,14 @@ class Connection(Closeable):
         self.session_timeout = timeout_ms / 1000
 
     def _log_in(self) -> None:
-        options = self._access.sasl_options()
-        if options is None:
-            return
-        refused = f"it refuses the login of {self._access.sasl_username!r} (SASL DIGEST-MD5)"
-        login: Any = SASLClient(SASL_HOST, SASL_SERVICE, **options)  # its methods have no types
-        challenge = None
-        try:
-            while not login.complete:
-                response = login.process(challenge)
-                if login.complete and not response:
-                    break
-                self.submit(wire.SASL, wire.buffer(response or b""))
-                answer = self.receive()
-                if answer.error:
-                    raise StoreDenied(f"{refused}; check zookeeper_sasl_username and its password", server=self.host)
-                challenge, _ = wire.read_buffer(answer.frame, wire.BODY)
-                if not (challenge or login.complete):
-                    cure = "check its JAAS file; ZooKeeper 3.9 also needs zookeeper.fips-mode=false"
-                    raise StoreDenied(f"it offers no login by SASL DIGEST-MD5; {cure}", server=self.host)
-        # pure-sasl fails with the latter ones where a challenge lacks something.
-        except (SASLError, SASLProtocolException, LookupError, ValueError, TypeError, AttributeError) as error:
-            raise StoreDenied(f"{refused}: its challenge is invalid ({error!r})", server=self.host) from error
-        finally:
-            login.dispose()
+        if login := self._access.login:
+            cure = "check its JAAS file; ZooKeeper 3.9 also needs zookeeper.fips-mode=false"
+            login.log_in(SASL_HOST, self._exchange_token, self.host, cure)
+
+    def _exchange_token(self, token: bytes) -> bytes | None:
+        self.submit(wire.SASL, wire.buffer(token))
+        answer = self.receive()
+        return None if answer.error else wire.read_buffer(answer.frame, wire.BODY)[0]
 
     def _add_credentials(self) -> None:
         for scheme, credential in self._access.auth_pairs():
@@ -200,7 +181,7 @@ class Connection(Closeable):
         self.submit(wire.WHO_AM_I, b"")
         answer = self.receive()
         if answer.error == wire.UNIMPLEMENTED:  # servers before 3.7 do not know the question
-            return bool(self._access.sasl_username or self._access.auth_pairs())
+            return bool(self._access.login or self._access.auth_pairs())
         if answer.error:
             raise error_for(answer.error, f"asking {self.host} for our identity", server=self.host)
         return any(scheme != b"ip" for scheme in wire.read_schemes(answer.frame))

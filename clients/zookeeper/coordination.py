@@ -122,7 +122,7 @@ class CoordinationReader:
             timeout=_SESSION_TIMEOUT,
             handler=Handler(access),
             auth_data=[(scheme, credential.decode()) for scheme, credential in access.auth_pairs()],
-            sasl_options=access.sasl_options(),
+            sasl_options=access.login.options() if access.login else None,
             connection_retry=_RECONNECT,
         )
         self._denied = False
@@ -162,7 +162,7 @@ class CoordinationReader:
         end = time.monotonic() + limit
         if not connected.wait(limit) or not self._client.connected:
             return False
-        if self._access.sasl_username:
+        if self._access.login:
             # kazoo says that it is connected before it logs in.
             try:
                 self._client.sync_async("/").get(timeout=max(end - time.monotonic(), 0))

@@ -154,7 +154,7 @@ def test_a_server_that_knows_no_identity(stack: Stack, url: StoreUrl, secure: Se
     settings = {"ssl.clientAuth": "none", "enforce.auth.enabled": "false"}
     stack.reconfigure("zookeeper-1", **settings)
     try:
-        unknown = replace(secure.access, sasl_username="")
+        unknown = replace(secure.access, login=None)
         with open_cas(url, Access(StoreAccess(unknown))) as store:
             store.create(CLAIM, b"1")
             store.transaction([Create(f"{CLAIM}-topics", b"")])

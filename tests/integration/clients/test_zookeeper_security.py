@@ -14,6 +14,7 @@ from cli.doctor.findings import Level
 from cli.doctor.servers import server_findings
 from cli.migrations import Servers
 from clients.errors import NoCredentials, NoServer, StoreDenied, StoreError, StoreUnreachable
+from clients.sasl import Login
 from clients.store import Record
 from clients.stores import Access, StoreAccess, open_cas
 from clients.zookeeper import ChangeFeed, Connection, Coordination, ZooKeeperReader, ZooKeeperWriter, four_letter
@@ -174,12 +175,13 @@ def _reads(session: Coordination, path: str) -> bool:
 
 def test_doctor_says_how_a_secure_zookeeper_is_reached(url: StoreUrl, plain: StoreUrl, secure: SecureZooKeeper) -> None:
     """The check of a store shakes hands and logs in: it passes, or names the setting."""
-    tls = secure.access.tls
+    tls, login = secure.access.tls, secure.access.login
     assert tls
+    assert login
     right = {
         "hosts": "127.0.0.1",
-        "zookeeper_sasl_username": secure.access.sasl_username,
-        "zookeeper_sasl_password": secure.access.sasl_password,
+        "zookeeper_sasl_username": login.username,
+        "zookeeper_sasl_password": login.password,
         "zookeeper_tls_ca": tls.ca_file,
         "zookeeper_tls_certificate": tls.cert_file,
         "zookeeper_tls_key": tls.key_file,
@@ -203,18 +205,18 @@ def test_doctor_says_how_a_secure_zookeeper_is_reached(url: StoreUrl, plain: Sto
 @DYING_THREAD
 @SESSIONS
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("login", "said"),
     [
-        ({"sasl_password": "wrong"}, "refuses the login of 'migrate'.*check zookeeper_sasl_username"),
-        ({"sasl_username": "stranger"}, "refuses the login of 'stranger'"),
-        ({"sasl_username": ""}, "takes only sessions with a login"),
+        (Login("zookeeper", "migrate", "wrong"), "refuses the login of 'migrate'.*check zookeeper_sasl_username"),
+        (Login("zookeeper", "stranger", "secret"), "refuses the login of 'stranger'"),
+        (None, "takes only sessions with a login"),
     ],
     ids=["password", "user", "none"],
 )
-def test_wrong_logins(url: StoreUrl, secure: SecureZooKeeper, ask: Ask, fields: dict[str, str], said: str) -> None:
+def test_wrong_logins(url: StoreUrl, secure: SecureZooKeeper, ask: Ask, login: Login | None, said: str) -> None:
     """A login that the server refuses, or none, is an error that names the setting and no password."""
     with pytest.raises(StoreDenied, match=said) as caught:
-        ask(url, replace(secure.access, **fields))
+        ask(url, replace(secure.access, login=login))
     assert "wrong" not in str(caught.value)
 
 
@@ -308,7 +310,7 @@ def test_renewed_files_are_used(
     shutil.copy(expired.key_file, key)
     password.write_text("old\n")
     tls = secure.access.tls._replace(cert_file=str(own), key_file=str(key))
-    access = replace(secure.access, tls=tls, sasl_password="", sasl_password_file=str(password))
+    access = replace(secure.access, tls=tls, login=Login("zookeeper", "migrate", password_file=str(password)))
     with pytest.raises(StoreDenied, match="refuses our certificate"):
         ask(url, access)
     assert secure.access.tls.cert_file
@@ -317,7 +319,8 @@ def test_renewed_files_are_used(
     shutil.copy(secure.access.tls.key_file, key)
     with pytest.raises(StoreDenied, match="refuses the login"):
         ask(url, access)
-    password.write_text(f"{secure.access.sasl_password}\n")
+    assert secure.access.login
+    password.write_text(f"{secure.access.login.password}\n")
     ask(url, access)
     password.unlink()
     with pytest.raises(NoCredentials, match=f"zookeeper_sasl_password_file: {password} cannot be read"):

@@ -47,11 +47,12 @@ def operator(toolchain: Toolchain, secured: dict[str, SecureZooKeeper], tmp_path
     settings: dict[str, Any] = {}
     for name, each in secured.items():
         assert each.access.tls
-        (password := tmp_path / f"{name}.password").write_text(each.access.sasl_password)
+        assert each.access.login
+        (password := tmp_path / f"{name}.password").write_text(each.access.login.password)
         prefix = f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__"
         settings |= {
             f"{prefix}HOSTS": "127.0.0.1",
-            f"{prefix}ZOOKEEPER_SASL_USERNAME": each.access.sasl_username,
+            f"{prefix}ZOOKEEPER_SASL_USERNAME": each.access.login.username,
             f"{prefix}ZOOKEEPER_SASL_PASSWORD_FILE": str(password),
             f"{prefix}ZOOKEEPER_TLS_CA": str(each.access.tls.ca_file),
             f"{prefix}ZOOKEEPER_TLS_CERTIFICATE": str(each.access.tls.cert_file),

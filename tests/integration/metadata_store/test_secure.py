@@ -44,14 +44,15 @@ def operator(toolchain: Toolchain, secure: SecureZooKeeper, tmp_path: Path) -> I
     """Temporal and a worker with the credentials, which writes them nowhere."""
     access = secure.access
     assert access.tls
+    assert access.login
     password = tmp_path / "password"
-    password.write_text(access.sasl_password)
+    password.write_text(access.login.password)
     (temporary := tmp_path / "temporary").mkdir()
     settings: dict[str, Any] = {
         "PULSAR_MIGRATE_HOSTS": "127.0.0.1,localhost",
         "TMPDIR": str(temporary),
         "SPARK_LOCAL_DIRS": str(temporary),
-        "PULSAR_MIGRATE_ZOOKEEPER_SASL_USERNAME": access.sasl_username,
+        "PULSAR_MIGRATE_ZOOKEEPER_SASL_USERNAME": access.login.username,
         "PULSAR_MIGRATE_ZOOKEEPER_SASL_PASSWORD_FILE": str(password),
         "PULSAR_MIGRATE_ZOOKEEPER_TLS_CA": str(access.tls.ca_file),
         "PULSAR_MIGRATE_ZOOKEEPER_TLS_CERTIFICATE": str(access.tls.cert_file),
@@ -63,7 +64,7 @@ def operator(toolchain: Toolchain, secure: SecureZooKeeper, tmp_path: Path) -> I
         Operator(stack.temporal_address) as operator,
     ):
         yield operator
-        assert marked(written_texts(worker, operator, tmp_path / "temporary"), [access.sasl_password]) == []
+        assert marked(written_texts(worker, operator, tmp_path / "temporary"), [access.login.password]) == []
 
 
 @live_migrations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from clients.sasl import Login
 from clients.tls import Tls
 from clients.zookeeper.access import ZooKeeperAccess
 from pulsar_devstack.servers.spec import ZooKeeperSecurity
@@ -44,9 +45,9 @@ class SecureZooKeeper:
             login_required=True,
         )
         tls = self.tls(self.authority.identity("worker", "127.0.0.9"))
-        self.access = ZooKeeperAccess(sasl_username=USER, sasl_password=PASSWORD, tls=tls, destinations=LOOPBACK)
+        self.access = ZooKeeperAccess(login=Login("zookeeper", USER, PASSWORD), tls=tls, destinations=LOOPBACK)
         other = self.tls(self.authority.identity("other", "127.0.0.8"))
-        self.other = ZooKeeperAccess(sasl_username=OTHER, sasl_password=PASSWORD, tls=other, destinations=LOOPBACK)
+        self.other = ZooKeeperAccess(login=Login("zookeeper", OTHER, PASSWORD), tls=other, destinations=LOOPBACK)
 
     def tls(self, identity: Identity | None) -> Tls:
         """Return settings with this certificate of ours."""

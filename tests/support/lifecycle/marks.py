@@ -47,7 +47,8 @@ def credentials(prefix: str) -> dict[str, Any]:
         name: SecretStr(secret(f"{prefix}{name}")) for name in SECRETS if not name.endswith("_file")
     }
     digest = SecretStr(f"digest:admin:{secret(f'{prefix}zookeeper_auth')}")
-    return {**values, "zookeeper_auth": (digest,), "zookeeper_sasl_username": "admin", "hosts": "127.0.0.1"}
+    logins = {"zookeeper_sasl_username": "admin", "bookie_sasl_username": "admin"}
+    return {**values, **logins, "zookeeper_auth": (digest,), "hosts": "127.0.0.1"}
 
 
 def all_secrets() -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def test_messages_of_version_3() -> None:
     [
         ("0a06080310091801109403d20600", StoreUnsupported, "has no TLS"),
         ("0a06080310081801109403", StoreProtocolError, "status 404"),
-        ("0a0608031008180110f603", StoreDenied, "credentials"),
+        ("0a0608031008180110f603", StoreDenied, "refuses us"),
         ("ff", StoreProtocolError, "check the port"),
         ("0a060803100818011000", StoreProtocolError, "how much space"),
     ],

@@ -16,6 +16,7 @@ from clients.bookie_access import BookieAccess
 from clients.bookkeeper.ledgers import Bookie
 from clients.bookkeeper.pool import Bookies
 from clients.errors import DestinationRefused, NoCredentials
+from clients.sasl import Login
 from clients.stores import Access
 from clients.zookeeper.access import ZooKeeperAccess
 from clients.zookeeper.connection import Connection
@@ -39,7 +40,8 @@ def test_access_travels_and_does_not_show_secrets() -> None:
     access = Access.from_settings(Settings.model_validate(FIELDS))
     assert pickle.loads(pickle.dumps(access)) == access
     assert SECRET not in repr(access)
-    assert access.common.zookeeper.password() == SECRET
+    assert access.common.zookeeper.login
+    assert access.common.zookeeper.login.current_password() == SECRET
     assert access.common.zookeeper.auth_pairs() == (("digest", f"us:{SECRET}".encode()),)
 
 
@@ -69,9 +71,10 @@ def test_files_are_read_for_each_connection(tmp_path: Path) -> None:
     auth, password = tmp_path / "auth", tmp_path / "password"
     auth.write_text("digest:a:b\n")
     password.write_text(f"{SECRET}\n")
-    access = ZooKeeperAccess(auth_file=str(auth), sasl_username="us", sasl_password_file=str(password))
+    login = Login("zookeeper", "us", password_file=str(password))
+    access = ZooKeeperAccess(auth_file=str(auth), login=login)
     assert access.auth_pairs() == (("digest", b"a:b"),)
-    assert access.password() == SECRET
+    assert login.current_password() == SECRET
     auth.write_text("digest:c:d\n\ndigest:e:f\n")
     assert access.auth_pairs() == (("digest", b"c:d"), ("digest", b"e:f"))
     auth.write_text(SECRET)
@@ -80,7 +83,7 @@ def test_files_are_read_for_each_connection(tmp_path: Path) -> None:
     assert SECRET not in str(caught.value)
     password.unlink()
     with pytest.raises(NoCredentials, match=f"zookeeper_sasl_password_file: {password} cannot be read"):
-        access.password()
+        login.current_password()
 
 
 @pytest.fixture

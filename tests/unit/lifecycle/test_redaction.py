@@ -21,6 +21,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
 from clients.pulsar.admin.errors import AdminDenied, AdminError, refusal
 from clients.pulsar.admin.http import HttpSession
+from clients.sasl import Login
 from clients.zookeeper.access import ZooKeeperAccess
 from models.destinations import Destinations
 from models.lifecycle.failures import Blocker, FailureKind
@@ -234,9 +235,8 @@ def test_files_for_the_stores(tmp_path: Path) -> None:
         ("token", "oxia-tok"),
     ):
         (tmp_path / name).write_text(text)
-    zookeeper = ZooKeeperAccess(auth_file=str(tmp_path / "digests"), sasl_password_file=str(tmp_path / "password"))
-    zookeeper.auth_pairs()
-    zookeeper.password()
+    ZooKeeperAccess(auth_file=str(tmp_path / "digests")).auth_pairs()
+    Login("zookeeper", "us", password_file=str(tmp_path / "password")).current_password()
     OxiaAccess(token_file=str(tmp_path / "token")).metadata()
     assert redacted("digest-password, sasl-password, oxia-tok") == f"{HIDDEN}, {HIDDEN}, {HIDDEN}"
 

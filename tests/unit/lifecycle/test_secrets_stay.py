@@ -60,6 +60,8 @@ def test_texts_show_no_secrets() -> None:
         zookeeper_auth=(SecretStr(f"digest:user:{MARK}"),),
         zookeeper_sasl_username="user",
         zookeeper_sasl_password=SecretStr(MARK),
+        bookie_sasl_username="user",
+        bookie_sasl_password=SecretStr(MARK),
         spark_conf={"spark.authenticate.secret": MARK},
         broker_webhook=f"https://hooks.example/{MARK}",
         broker_webhook_token=SecretStr(MARK),
@@ -111,11 +113,13 @@ def test_complete_protection_of_spark() -> None:
     check_protection(Settings(spark_master="local[*]", spark_conf={"spark.authenticate": "false"}))
 
 
-@pytest.mark.parametrize("field", ["admin_token", "oxia_token", "zookeeper_auth", "zookeeper_sasl_password"])
+@pytest.mark.parametrize(
+    "field", ["admin_token", "oxia_token", "zookeeper_auth", "zookeeper_sasl_password", "bookie_sasl_password"]
+)
 def test_executors_elsewhere_read_files(field: str) -> None:
     """With other machines each secret is in a file, also those of named sets; the message names the variable."""
     value = (SecretStr(f"digest:{MARK}"),) if field == "zookeeper_auth" else SecretStr(MARK)
-    more = {"zookeeper_sasl_username": "user"} if field == "zookeeper_sasl_password" else {}
+    more = {field.replace("password", "username"): "user"} if "sasl" in field else {}
     credentials = {"hosts": "127.0.0.1", field: value, **more}
     elsewhere = {"spark_master": "yarn", "spark_conf": SECRET}
     said = f"{field.upper()} is set, .* set {{}}{field.upper()}_FILE"

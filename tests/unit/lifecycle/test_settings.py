@@ -187,7 +187,7 @@ def test_a_worker_does_not_start_with_secrets_that_may_go_anywhere(tmp_path: Pat
     value = ("digest:a:b",) if secret == "zookeeper_auth" else str(tmp_path / "file")
     given: dict[str, object] = {secret: value}
     given |= {"admin_oauth2_token_url": "https://a"} if "oauth2" in secret else {}
-    given |= {"zookeeper_sasl_username": "us"} if "sasl" in secret else {}
+    given |= {f"{secret.partition('_password')[0]}_username": "us"} if "sasl" in secret else {}
     for settings, variable in (
         (Settings.model_validate(given), "PULSAR_MIGRATE_HOSTS"),
         (Settings.model_validate({"credentials": {"green": given}}), "PULSAR_MIGRATE_CREDENTIALS__GREEN__HOSTS"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from models.lifecycle.failures import FailedItem
+from models.lifecycle.names import MAX_ID_BYTES
 from models.lifecycle.waves import (
     CANARY,
     SHOWN_FAILURES,
@@ -17,7 +18,7 @@ from models.lifecycle.waves import (
     WaveState,
     failed_item,
 )
-from workflows.lifecycle.wave_children import LONGEST_ID, child_id, read_batch_result
+from workflows.lifecycle.wave_children import child_id, read_batch_result
 
 
 def _failed(*names: str) -> tuple[FailedItem, ...]:
@@ -95,7 +96,7 @@ def test_ids_of_children_name_their_item_and_stay_short() -> None:
     assert child_id("blue-green/east", "tenant/ns") == "blue-green/east/tenant/ns"
     first, second = (child_id("p", "x" * 2000 + end) for end in "ab")
     assert first != second
-    assert len(first) <= LONGEST_ID
+    assert len(first.encode()) <= MAX_ID_BYTES
 
 
 @pytest.mark.parametrize("result", [[], "done", {"failed": ["a"]}, {"failed": [{"path": "other"}]}])

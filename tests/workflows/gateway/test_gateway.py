@@ -299,7 +299,7 @@ async def test_a_migration_with_a_long_name(stage: Harness) -> None:
         topic = f"persistent://acme/shop/{'x' * 2000}{last}"
         given = {"cluster": "long", "metadata_url": "zk:zk:2181", "admin_urls": ["http://broker:8080"], "topic": topic}
         input = ScalableTopicInput.model_validate(given)
-        handle = await start_workflow(stage.client, "ScalableTopicMigration", input, kind=input.kind, queue="nobody")
+        handle = await start_workflow(stage.client, "ScalableTopicMigration", input, kind=input.kind, queue="no-worker")
         described = await handle.describe()
         assert described.status is WorkflowExecutionStatus.RUNNING
         ids.add(described.id)
