@@ -18,10 +18,13 @@ def unusable_credentials(runtime: Runtime, names: Iterable[tuple[str, str | None
         names: what each set is for, as a prefix of the blocker's code (`TARGET`, or nothing), and its name; None where
             the input names none.
     """
-    faults = [
-        (f"{prefix}_CREDENTIALS".lstrip("_"), _fault(runtime, name)) for prefix, name in names if name is not None
-    ]
-    return [Blocker(code=code, cause=fault[0], cure=fault[1]) for code, fault in faults if fault]
+    blockers: list[Blocker] = []
+    for prefix, name in names:
+        fault = None if name is None else _fault(runtime, name)
+        if fault is not None:
+            code = f"{prefix}_CREDENTIALS" if prefix else "CREDENTIALS"
+            blockers.append(Blocker(code=code, cause=fault[0], cure=fault[1]))
+    return blockers
 
 
 def _fault(runtime: Runtime, name: str) -> tuple[str, str] | None:
