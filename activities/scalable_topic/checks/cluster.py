@@ -12,14 +12,16 @@ import httpx
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.cluster_checks import check_store
 from activities.pulsar.exclusion import no_brokers
+from activities.pulsar.registrations import brokers as registered_brokers
 from activities.pulsar.releases import check_releases, read_broker
 from activities.scalable_topic.auto_scale import stored_policy
 from activities.scalable_topic.context import ClusterTask
 from clients.cas.claims import read_claim
+from clients.json_text import read_object
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminDenied, AdminPreconditionFailed, AdminUnreachable
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
-from clients.stores import open_cas_reader
+from clients.stores import open_cas_reader, open_reader
 from models.broker_settings import configuration_store_apart
 from models.lifecycle.claim import Claim
 from models.lifecycle.failures import summarize
@@ -80,6 +82,9 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
                 "a configuration store apart from the metadata store is not supported; if both are one tree, name it "
                 "equally in metadataStoreUrl and configurationMetadataStoreUrl",
             )
+    with open_reader(task.input.store, task.cluster.stores) as reader:
+        for broker in registered_brokers(reader):
+            check_registration(findings, broker.name, broker.data)
     check_addresses(findings, task.input.admin_urls, [url for _, broker in brokers for url in broker.urls])
 
 
@@ -184,6 +189,17 @@ def _addresses(url: str) -> set[str]:
     except OSError:
         return {host}
     return {host, *(str(address[4][0]) for address in addresses)}
+
+
+def check_registration(findings: Findings, name: str, registration: bytes) -> None:
+    """Note that a broker cannot answer lookups of scalable topics: it fails where it has no plain address (5.0.1)."""
+    if not read_object(registration, f"the registration of {name}").get("pulsarServiceUrl"):
+        findings.block(
+            "NO_PLAIN_ADDRESS",
+            f"the broker {name} has an address with TLS only, and fails to answer lookups of scalable topics (5.0.1)",
+            "name its port with TLS twice: advertisedListeners=own:pulsar://HOST:PORT,own:pulsar+ssl://HOST:PORT with "
+            "internalListenerName=own, and restart it",
+        )
 
 
 def check_broker(findings: Findings, name: str, settings: Mapping[str, str]) -> None:

@@ -21,17 +21,13 @@ def broker_lines(security: PulsarSecurity | None, plain: Settings) -> Settings:
     superusers = ",".join((security.broker_role, *security.superusers))
     key, certificates = _names("server")
     client_key, client_certificates = _names("client")
-    address = f"{LOOPBACK}:{plain['brokerServicePort']}"
     return {
         **plain,
         "brokerServicePort": "",
         "webServicePort": "",
         "brokerServicePortTls": plain["brokerServicePort"],
         "webServicePortTls": plain["webServicePort"],
-        # Both addresses have TLS. Without the first one a broker fails to answer lookups of scalable topics (5.0.1),
-        # and clients of streams connect to it, with TLS as they do everywhere.
-        "advertisedListeners": ",".join(f"own:{scheme}://{address}" for scheme in ("pulsar", "pulsar+ssl")),
-        "internalListenerName": "own",
+        **listeners(f"{LOOPBACK}:{plain['brokerServicePort']}"),
         "tlsKeyFilePath": key,
         "tlsCertificateFilePath": certificates,
         "tlsTrustCertsFilePath": _AUTHORITIES,
@@ -48,6 +44,19 @@ def broker_lines(security: PulsarSecurity | None, plain: Settings) -> Settings:
         "bookkeeperTLSTrustCertsFilePath": _AUTHORITIES,
         "bookkeeper_tlsProvider": "JDK",
         "bookkeeper_hostnameVerificationEnabled": "true",
+    }
+
+
+def listeners(address: str) -> Settings:
+    """Return the lines of `broker.conf` that name a port with TLS as a plain address, too.
+
+    Without a plain address a broker fails to answer lookups of scalable topics (5.0.1), and clients of streams connect
+    to it, with TLS as they do everywhere.
+    """
+    schemes = ("pulsar", "pulsar+ssl")
+    return {
+        "advertisedListeners": ",".join(f"own:{scheme}://{address}" for scheme in schemes),
+        "internalListenerName": "own",
     }
 
 

@@ -10,6 +10,8 @@ from models.lifecycle.status import Outcome
 from models.scalable_topic.input import ScalableTopicInput
 from pulsar_devstack.hardening import APPLICATION
 from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.pulsar_security import listeners
+from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan
 from pulsar_devstack.traffic.scalable_traffic import Absence, ScalableTraffic
@@ -20,6 +22,15 @@ PARTITIONS = 2
 PLAN = ScalableTopicPlan(f"persistent://{NAMESPACE}/topic", PARTITIONS, ordered=True, interval=0.05)
 
 
+def test_brokers_with_tls_only_are_refused(hardened: HardenedEnvironment) -> None:
+    """Such brokers could not answer lookups of the topic: its clients would be without it."""
+    stack = hardened.blue
+    stack.reconfigure("broker-1", advertisedListeners="", internalListenerName="")
+    failure = hardened.operator.refusal(_input(stack))
+    stack.reconfigure("broker-1", **listeners(stack["broker-1"].address))
+    assert "[NO_PLAIN_ADDRESS]" in failure.message
+
+
 def test_clients_of_a_topic_continue(hardened: HardenedEnvironment, toolchain: Toolchain, tmp_path: Path) -> None:
     """V5 clients of an application's role, ordered ones too, get all messages, old and new, and no secret is seen.
 
@@ -27,18 +38,7 @@ def test_clients_of_a_topic_continue(hardened: HardenedEnvironment, toolchain: T
     """
     stack = hardened.blue
     hardened.create_namespace(stack, NAMESPACE)
-    input = ScalableTopicInput.model_validate(
-        {
-            "cluster": BLUE,
-            # Those of the other bookies.
-            "accept": ["path:/second-ledgers"],
-            "metadata_url": stack.metadata_url,
-            "admin_urls": stack.admin_urls,
-            "topic": PLAN.topic,
-            "hold_before_cutover": False,
-            "grace_window": "PT0S",
-        }
-    )
+    input = _input(stack)
     for role in (APPLICATION, ADMINISTRATOR):
         failure = hardened.operator.refusal(input.model_copy(update={"credentials": role}))
         assert failure.type == FailureKind.PRECHECK_FAILED
@@ -64,3 +64,18 @@ def test_clients_of_a_topic_continue(hardened: HardenedEnvironment, toolchain: T
             assert traffic.stop().faults() == []
     assert report.certificate["segments"] == PARTITIONS
     hardened.assert_no_secret_is_seen()
+
+
+def _input(stack: Stack) -> ScalableTopicInput:
+    return ScalableTopicInput.model_validate(
+        {
+            "cluster": BLUE,
+            # Those of the other bookies.
+            "accept": ["path:/second-ledgers"],
+            "metadata_url": stack.metadata_url,
+            "admin_urls": stack.admin_urls,
+            "topic": PLAN.topic,
+            "hold_before_cutover": False,
+            "grace_window": "PT0S",
+        }
+    )

@@ -13,6 +13,7 @@ from activities.scalable_topic.checks.cluster import (
     check_auto_scale,
     check_auto_scale_again,
     check_broker,
+    check_registration,
 )
 from clients.pulsar.admin.errors import AdminPreconditionFailed, AdminUnreachable
 from models.scalable_topic.auto_scale import AutoScale
@@ -35,6 +36,21 @@ def test_settings_under_which_topics_are_left_as_they_are(settings: dict[str, st
     """Brokers without scalable topics, or with long idle connections, are blockers."""
     findings = Findings()
     check_broker(findings, "broker-1", settings)
+    assert [blocker.code for blocker in findings.blockers] == codes
+
+
+@pytest.mark.parametrize(
+    ("registration", "codes"),
+    [
+        (b'{"pulsarServiceUrl": "pulsar://a:1", "pulsarServiceUrlTls": "pulsar+ssl://a:1"}', []),
+        (b'{"pulsarServiceUrl": null, "pulsarServiceUrlTls": "pulsar+ssl://a:1"}', ["NO_PLAIN_ADDRESS"]),
+        (b'{"pulsarServiceUrlTls": "pulsar+ssl://a:1"}', ["NO_PLAIN_ADDRESS"]),
+    ],
+)
+def test_brokers_that_cannot_answer_lookups(registration: bytes, codes: list[str]) -> None:
+    """Brokers without a plain address are a blocker."""
+    findings = Findings()
+    check_registration(findings, "broker-1", registration)
     assert [blocker.code for blocker in findings.blockers] == codes
 
 
