@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import ssl
-from pathlib import Path
 from typing import NamedTuple
 
 from models.credentials import Credentials
+from models.file_stamp import stamp_of
 
 
 class Tls(NamedTuple):
@@ -57,12 +57,6 @@ class Tls(NamedTuple):
 def _shared(tls: Tls, stamps: tuple[tuple[int, ...], ...]) -> ssl.SSLContext:
     del stamps
     return tls.context()
-
-
-def stamp_of(file: str | Path) -> tuple[int, ...]:
-    """Return a value that changes with the file, also when it is replaced by another file, as Kubernetes does."""
-    status = Path(file).stat()
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def brokers_tls(credentials: Credentials) -> Tls:

@@ -17,7 +17,6 @@ import uvicorn
 from starlette.types import ASGIApp
 from temporalio.client import Client
 
-from clients.tls import stamp_of
 from gateway.access.authenticator import Authenticator
 from gateway.access.grants import JwtRoles, Tokens
 from gateway.access.jwts import JwtVerifier
@@ -25,6 +24,7 @@ from gateway.api.app import build_app
 from gateway.connections import IDLE_SECONDS, Connections, allow_files, protocol
 from gateway.controllers import Controllers
 from gateway.settings import PREFIX, GatewaySettings
+from models.file_stamp import stamp_of
 from process.exit_codes import CommandFailed, ExitCode, leave
 from process.followed_file import FileError
 from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw

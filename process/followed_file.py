@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from clients.tls import stamp_of
+from models.file_stamp import stamp_of
 
 ContentT = TypeVar("ContentT")
 

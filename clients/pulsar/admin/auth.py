@@ -23,8 +23,9 @@ from clients.pulsar.admin.errors import (
     refusal,
     where,
 )
-from clients.tls import Tls, stamp_of
+from clients.tls import Tls
 from models.destinations import Destinations
+from models.file_stamp import stamp_of
 from models.redaction import remember
 
 _METADATA = "/.well-known/openid-configuration"
