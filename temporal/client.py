@@ -34,6 +34,16 @@ from temporal.codec import data_converter
 DEFAULT_TARGET = "127.0.0.1:7233"
 """Where the `temporal` CLI connects to as well when nothing is configured."""
 
+# Names of reasons in errors of rustls, which the SDK uses.
+_CERTIFICATE = re.compile(r"InvalidCertificate\((\w+)")
+_CERTIFICATE_FAULTS = {
+    "Expired": "it has expired",
+    "ExpiredContext": "it has expired",
+    "NotValidForName": "it is another host's",
+    "NotValidForNameContext": "it is another host's",
+    "UnknownIssuer": "its issuer is not trusted",
+}
+
 ANSWER_LIMIT = timedelta(seconds=10)
 """Longest wait for one answer of Temporal."""
 
@@ -97,11 +107,8 @@ async def connect(runtime: Runtime | None = None) -> Client:
             )
     except (RuntimeError, OSError, ValueError) as error:
         cause = _short(str(error)) or f"no answer in {ANSWER_LIMIT.total_seconds():.0f} s"
-        raise CommandFailed(
-            ExitCode.UNREACHABLE,
-            f"no connection to Temporal at {target}: {cause}.",
-            "start the server (`temporal server start-dev`), or set TEMPORAL_ADDRESS or TEMPORAL_PROFILE",
-        ) from error
+        text = f"no connection to Temporal at {target}: {cause}."
+        raise CommandFailed(ExitCode.UNREACHABLE, text, _cure(str(error))) from error
 
 
 def server_runtime(metrics_address: str) -> Runtime:
@@ -176,6 +183,16 @@ def is_silent(error: RPCError) -> bool:
 
 
 def _short(message: str) -> str:
-    """Return the operating system's or gRPC's message from the nested native error."""
+    """Return the operating system's, gRPC's or TLS' message from the nested native error."""
+    if refused := _CERTIFICATE.search(message):
+        fault = refused[1]
+        return f"its certificate is refused: {_CERTIFICATE_FAULTS.get(fault, fault)}"
     quoted = re.findall(r'(?:message|error): "([^"]+)"', message)
     return quoted[-1] if quoted else shown(message).rstrip(".")
+
+
+def _cure(message: str) -> str:
+    if _CERTIFICATE.search(message):
+        return "correct it, or set TEMPORAL_TLS_SERVER_CA_CERT_PATH or TEMPORAL_TLS_SERVER_NAME"
+    cure = "start the server (`temporal server start-dev`), or set TEMPORAL_ADDRESS or TEMPORAL_PROFILE"
+    return f"{cure}; if it needs TLS, set TEMPORAL_TLS_*" if "closed" in message else cure
