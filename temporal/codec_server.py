@@ -34,7 +34,7 @@ from process.logs import configure_logs
 from process.settings import settings_of
 from temporal.codec import PREFIX as PAYLOAD_PREFIX
 from temporal.codec import PayloadSettings, codec_of
-from temporal.encryption import PayloadUnreadable
+from temporal.encryption import UNREADABLE, PayloadUnreadable
 
 PREFIX = "PULSAR_MIGRATE_CODEC_SERVER_"
 
@@ -118,7 +118,11 @@ def build_app(codec: PayloadCodec, settings: CodecServerSettings) -> Starlette:
 
     async def decode(request: Request) -> Response:
         payloads = await guard.payloads(request)
-        return _answer(await codec.decode(payloads))
+        decoded = await codec.decode(payloads)
+        for payload in decoded:
+            if payload.metadata.get("encoding") == UNREADABLE.encode():
+                raise PayloadUnreadable(payload.data.decode())
+        return _answer(decoded)
 
     middleware: list[Middleware] = []
     if settings.web_ui_origin:

@@ -24,13 +24,16 @@ from models.base import Frozen, refusal
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Continued, start_refusal
 from models.redaction import redacted, redacted_json
-from temporal.encryption import REFUSED, PayloadUnreadable
+from temporal.encryption import REFUSED, UNREADABLE, PayloadUnreadable
 
 # Operators have no use for a trace of our code that refused a wrong input.
 _FORESEEN = frozenset(FailureKind) - {FailureKind.UNEXPECTED}
 
 MAX_INPUT = 2**20
-"""Most bytes of an input: half of what Temporal allows for an input with the state of a run."""
+"""Most bytes of an input or of an update's argument, which become part of states and of inputs of steps.
+
+Temporal allows twice as much, and ends a workflow that wants to start a step with more.
+"""
 
 
 class _Json(PydanticJSONPlainPayloadConverter):
@@ -49,7 +52,7 @@ class _Json(PydanticJSONPlainPayloadConverter):
             if not _is_from_operators(type_hint):
                 raise
             raise ApplicationError(refusal(type_hint, error), type=FailureKind.INVALID_INPUT) from None
-        if isinstance(value, Frozen) and len(payload.data) > MAX_INPUT and _started_with(type_hint):
+        if isinstance(value, Frozen) and len(payload.data) > MAX_INPUT:  # mutant: shared/large-updates-end-a-workflow
             raise _too_long(len(payload.data))
         return value
 
@@ -78,13 +81,34 @@ class _Refused(EncodingPayloadConverter):
         raise PayloadUnreadable(why)
 
 
+class _Unreadable(EncodingPayloadConverter):
+    """Raises for payloads that cannot be decrypted now: signals are dropped, updates refused, and tasks tried again.
+
+    A start or a result does not fail for good, because a worker with the key can read it.
+    """
+
+    @property
+    def encoding(self) -> str:
+        """Encoding of these payloads; no value has it."""
+        return UNREADABLE
+
+    def to_payload(self, value: Any) -> Payload | None:
+        """Leave values to the other converters."""
+        del value
+
+    def from_payload(self, payload: Payload, type_hint: Any = None) -> Any:
+        """Raise why it cannot be read."""
+        del type_hint
+        raise PayloadUnreadable(payload.data.decode())
+
+
 class Payloads(CompositePayloadConverter):
     """Converter to JSON of the models; an operator's value that cannot be read is refused, with the valid fields."""
 
     def __init__(self) -> None:
         usual = DefaultPayloadConverter.default_encoding_payload_converters
         json_or_usual = (_Json() if isinstance(inner, JSONPlainPayloadConverter) else inner for inner in usual)
-        super().__init__(*json_or_usual, _Refused())
+        super().__init__(*json_or_usual, _Refused(), _Unreadable())
 
 
 class Failures(DefaultFailureConverter):
@@ -135,7 +159,7 @@ def _refused_start(fields: type[Frozen], payload: Payload) -> ApplicationError:
 
 
 def _too_long(length: int) -> ApplicationError:
-    why = f"the input has {length:,} bytes; the most are {MAX_INPUT:,}. Cure: use patterns, or several workflows"
+    why = f"the input has {length:,} bytes; the most are {MAX_INPUT:,}. Cure: use patterns, or several requests"
     return ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
 
 

@@ -24,6 +24,9 @@ ENCRYPTED = b"binary/encrypted"
 REFUSED = "binary/refused"
 """Encoding of a payload that came without encryption: its data say why it is not read."""
 
+UNREADABLE = "binary/unreadable"
+"""Encoding of a payload that cannot be decrypted now: its data say why."""
+
 _KEY_ID = "encryption-key-id"
 _KEY_BYTES, _NONCE_BYTES = 32, 12
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -75,10 +78,9 @@ class EncryptionCodec(PayloadCodec):
         return [Payload(metadata=metadata, data=_encrypt(cipher, payload)) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decrypt payloads.
+        """Decrypt payloads; those that are refused have another encoding, and their converter raises.
 
-        Raises:
-            PayloadUnreadable: the key is missing, or is not the one that encrypted.
+        An error here would stop each task of a workflow, so that one signal of any client could end its progress.
         """
         ciphers = self._keys.ciphers
         return [self._decode(ciphers, payload) for payload in payloads]
@@ -87,12 +89,11 @@ class EncryptionCodec(PayloadCodec):
         if payload.metadata.get("encoding") != ENCRYPTED:
             if self._read_plain:
                 return payload
-            # Not an error here: one plain signal would then stop each task of a workflow. The converter refuses it.
             return Payload(metadata={"encoding": REFUSED.encode()}, data=_PLAIN.encode())
         key_id = payload.metadata.get(_KEY_ID, b"").decode(errors="replace")
         cipher = ciphers.get(key_id)
         if cipher is None:
-            raise PayloadUnreadable(
+            return _unreadable(
                 f"a payload is encrypted with the key {key_id[:64]!r}, which {self._keys.file} does not have; add this "
                 "key to the file"
             )
@@ -100,16 +101,21 @@ class EncryptionCodec(PayloadCodec):
             nonce, data = payload.data[:_NONCE_BYTES], payload.data[_NONCE_BYTES:]
             return Payload.FromString(cipher.decrypt(nonce, data, None))
         except (InvalidTag, ValueError, DecodeError):
-            raise PayloadUnreadable(
+            return _unreadable(
                 f"a payload cannot be decrypted with the key {key_id!r}: it was changed, or another key has this id in "
                 "the process that encrypted it; give all processes the same file of keys"
-            ) from None
+            )
 
 
 _PLAIN = (
     "a payload is not encrypted; the client that sent it needs PULSAR_MIGRATE_PAYLOAD_KEYS_FILE, or for `temporal` "
     "--codec-endpoint; PULSAR_MIGRATE_PAYLOAD_READ_PLAIN=true reads migrations from before the encryption"
 )
+
+
+def _unreadable(why: str) -> Payload:
+    # mutant: shared/a-signal-of-another-key-stops-a-workflow
+    return Payload(metadata={"encoding": UNREADABLE.encode()}, data=why.encode())
 
 
 def _encrypt(cipher: AESGCM, payload: Payload) -> bytes:

@@ -70,6 +70,16 @@ async def test_size_grows_little(keys_file: Path) -> None:
     assert encrypted.ByteSize() - large.ByteSize() < 200
 
 
+def why_unreadable(decoded: list[Payload]) -> str:
+    """Return why values cannot be read, inputs of workflows too: each is an error that is tried again."""
+    (payload,) = decoded
+    for hint in (MetadataStoreInput | Continued, MetadataStoreInput, str):
+        with pytest.raises(RuntimeError) as unreadable:
+            DATA_CONVERTER.payload_converter.from_payload(payload, hint)  # pyright: ignore[reportArgumentType]
+        assert isinstance(unreadable.value.__cause__, PayloadUnreadable)
+    return payload.data.decode()
+
+
 async def test_the_first_key_encrypts_and_all_decrypt(keys_file: Path) -> None:
     """A new key in front takes over without a restart; once the old one is removed, its payloads are unreadable."""
     rotating = codec(keys_file)
@@ -80,8 +90,7 @@ async def test_the_first_key_encrypts_and_all_decrypt(keys_file: Path) -> None:
     assert after[0].metadata["encryption-key-id"] == b"new"
     assert await rotating.decode([*before, *after]) == [PLAIN, PLAIN]
     write(keys_file, new)
-    with pytest.raises(PayloadUnreadable, match=r"the key 'old', which .*keys does not have; add this key"):
-        await rotating.decode(before)
+    assert "the key 'old', which" in why_unreadable(await rotating.decode(before))
 
 
 async def test_another_key_of_the_same_id_is_an_error(keys_file: Path) -> None:
@@ -90,11 +99,9 @@ async def test_another_key_of_the_same_id_is_an_error(keys_file: Path) -> None:
     changed = Payload(metadata=encrypted.metadata, data=encrypted.data[:-1] + bytes([encrypted.data[-1] ^ 1]))
     short = Payload(metadata=encrypted.metadata, data=b"short")
     for payload in (changed, short):
-        with pytest.raises(PayloadUnreadable, match="cannot be decrypted with the key 'old'"):
-            await codec(keys_file).decode([payload])
+        assert "cannot be decrypted with the key 'old'" in why_unreadable(await codec(keys_file).decode([payload]))
     write(keys_file, key_line("old"))
-    with pytest.raises(PayloadUnreadable, match="give all processes the same file"):
-        await codec(keys_file).decode([encrypted])
+    assert "give all processes the same file" in why_unreadable(await codec(keys_file).decode([encrypted]))
 
 
 async def test_a_wrong_file_keeps_the_previous_keys(keys_file: Path, caplog: pytest.LogCaptureFixture) -> None:

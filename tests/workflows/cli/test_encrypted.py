@@ -127,6 +127,26 @@ async def test_failures_of_steps_are_not_readable(shell: Shell, keys_file: Path)
         assert failed.value.cause.message == "it went wrong"
 
 
+async def test_signals_of_other_keys_are_dropped(shell: Shell, keys_file: Path, tmp_path: Path) -> None:
+    """A signal that no key decrypts does not stop a workflow: it is dropped, and the next verb is taken."""
+    client = await encrypted(shell.address, keys_file)
+    variables = {"PULSAR_MIGRATE_PAYLOAD_KEYS_FILE": str(keys_file)}
+    workflow_id = "metadata-store/other-keys"
+    async with small_worker(client):
+        assert (await shell("start", "metadata-store", "--cluster", "other-keys", *PLAN, **variables)).code == 0
+        for key_id in ("2030-01", "unknown"):
+            other = tmp_path / key_id
+            write(other, key_line(key_id))
+            stranger = await encrypted(shell.address, other)
+            await stranger.get_workflow_handle(workflow_id).signal("proceed", "of another key")
+        proceeded = await shell("proceed", workflow_id, "--reason", "OPS-1", **variables)
+        assert proceeded.code == 0, proceeded.err
+        async with asyncio.timeout(60):
+            report = await client.get_workflow_handle(workflow_id).result()
+    assert "OPS-1" in str(report["notes"])
+    assert "of another key" not in str(report["notes"])
+
+
 async def test_clients_without_the_key_change_nothing(shell: Shell, keys_file: Path) -> None:
     """A start without encryption fails at once; a signal is dropped and an update refused, and the run continues."""
     client = await encrypted(shell.address, keys_file)
@@ -173,6 +193,11 @@ async def test_older_migrations_continue_after_the_change(shell: Shell, keys_fil
 def read(file: Path) -> str:
     """Return the contents of a file."""
     return file.read_text()
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file."""
+    file.write_text(text)
 
 
 def decoded_text(value: Any) -> str:
