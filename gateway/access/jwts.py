@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
 from gateway.access.principals import MAX_NAME
+from models.topic_controller.sessions import json_size
 from process.followed_file import EmptyFileError, FileError, FollowedFile
 
 Key: TypeAlias = bytes | RSAPublicKey | EllipticCurvePublicKey
@@ -90,7 +91,8 @@ class JwtVerifier:
         # Brokers use the first role of a list.
         roles = _listed(claims.get(self._auth_claim))
         role = roles[0] if roles else None
-        if not isinstance(role, str) or not 0 < len(role) <= MAX_NAME:
+        # A text with half characters has no form in UTF-8.
+        if not isinstance(role, str) or not role.isprintable() or not 0 < json_size(role) <= MAX_NAME:
             raise JwtError(f"the JWT has no role in its claim {self._auth_claim}")
         return role
 

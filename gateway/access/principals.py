@@ -9,12 +9,13 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from models.base import Frozen
+from models.topic_controller.sessions import json_size
 
 EVERYTHING = "*"
 """Entry of `tenants` for all tenants."""
 
 MAX_NAME = 128
-"""Most characters of a name; it is stored with each consumer's session."""
+"""Most bytes of a name in JSON; it is stored with each consumer's session."""
 
 _SCOPE = re.compile(r"[\w.~-]+(/[\w.~-]+)?", re.ASCII)
 
@@ -61,6 +62,8 @@ LOCAL = Principal("local", Role.ADMIN, (EVERYTHING,))
 
 
 def _check_name(name: str) -> str:
+    if not 0 < json_size(name) <= MAX_NAME:
+        raise ValueError(f"a name has {json_size(name):,} bytes in JSON; write 1 to {MAX_NAME}")
     if not name.isprintable() or name != name.strip():
         raise ValueError("invalid name; write printable characters, without a space at its ends")
     return name
@@ -82,7 +85,7 @@ class Grant(Frozen):
         expires: when it ends; None for never.
     """
 
-    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_check_name)]
+    name: Annotated[str, AfterValidator(_check_name)]
     role: Role
     tenants: tuple[Annotated[str, AfterValidator(_check_scope)], ...] = Field(min_length=1)
     expires: AwareDatetime | None = None

@@ -11,9 +11,10 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, AwareDatetime, model_validator
+from pydantic import AfterValidator, model_validator
 
 from models.base import Frozen
+from models.lifecycle.fields import Time
 
 _DAY = timedelta(days=1)
 
@@ -124,8 +125,8 @@ class ChangeWindows(Frozen):
         daily: in one of these windows; at any time of day where empty.
     """
 
-    not_before: AwareDatetime | None = None
-    not_after: AwareDatetime | None = None
+    not_before: Time | None = None
+    not_after: Time | None = None
     daily: tuple[DailyWindow, ...] = ()
 
     @model_validator(mode="after")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, TypeAdapter, ValidationError
 
 from models.text import shown
 
@@ -18,6 +18,8 @@ FORMS = "write 90s, 30m, 24h, 2d or PT24H"
 
 LONGEST = timedelta(days=3650)
 """Longest duration: the end of a longer one may have no date."""
+
+_FIRST_YEAR, _LAST_YEAR = 1970, 2199
 
 _SECONDS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
@@ -60,6 +62,12 @@ def _bounded(duration: timedelta) -> timedelta:
     return duration
 
 
+def _check_year(time: datetime) -> datetime:
+    if not _FIRST_YEAR <= time.year <= _LAST_YEAR:  # mutant: shared/times-that-utc-does-not-have
+        raise ValueError(f"the year {time.year} is out of range; write a time from {_FIRST_YEAR} to {_LAST_YEAR}")
+    return time
+
+
 def _read_bool(value: object) -> object:
     if isinstance(value, bool):
         return value
@@ -68,6 +76,9 @@ def _read_bool(value: object) -> object:
 
 Duration = Annotated[timedelta, BeforeValidator(read_duration)]
 """A length of time, with its unit."""
+
+Time = Annotated[AwareDatetime, AfterValidator(_check_year)]
+"""A time with its time zone. Times at the ends of the calendar do not exist in each zone."""
 
 Bool = Annotated[bool, BeforeValidator(_read_bool)]
 """True or false. The text `"false"` is refused: some programs would read it as true."""

@@ -7,10 +7,10 @@ from abc import abstractmethod
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, cast
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from models.base import Frozen, refusal, valid_fields
-from models.lifecycle.fields import Bool
+from models.lifecycle.fields import Bool, Time
 
 _KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null", "bytes": "bytes"}
 
@@ -101,7 +101,7 @@ class MigrationInput(CoveredInput):
 
     dry_run: Bool = False
     hold_before_cutover: Bool = False
-    cutover_at: AwareDatetime | None = None
+    cutover_at: Time | None = None
 
 
 class SourceCleanup(StrEnum):

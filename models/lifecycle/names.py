@@ -39,11 +39,11 @@ def keyword(text: str) -> str:
 
 def summary_line(text: str) -> str:
     """Return a text as a summary for the Web UI: one line, cut if it is long."""
-    return within_bytes(one_line(text), MAX_SUMMARY_BYTES)
+    return within_bytes(one_line(text), MAX_SUMMARY_BYTES)  # mutant: shared/long-summaries-are-not-cut
 
 
 def _with_hash(text: str, limit: int) -> str:
-    if len(text.encode()) <= limit:
+    if len(text.encode()) <= limit:  # mutant: shared/long-names-are-not-cut
         return text
     digest = sha256(text.encode()).hexdigest()[:_DIGITS]
     return f"{within_bytes(text, limit - _DIGITS)}{digest}"

@@ -6,11 +6,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic
 
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 from typing_extensions import TypeVar
 
 from models.base import Result
 from models.lifecycle.failures import FailedItems
+from models.lifecycle.fields import Time
 from models.lifecycle.units import Quantity, Unit
 from models.lifecycle.verbs import Verb
 from models.text import shown
@@ -120,7 +121,7 @@ class Progress(Result):
     rate: float = Field(default=0.0, allow_inf_nan=False)
     eta_seconds: float | None = Field(default=None, allow_inf_nan=False)
     basis: str = ""
-    as_of: AwareDatetime
+    as_of: Time
 
     def cut(self) -> Progress:
         """Return the same progress with short texts: any client that may signal can report progress."""
@@ -235,7 +236,7 @@ class WaitReason(Result):
     kind: WaitKind
     why: str
     action: str = ""
-    until: AwareDatetime | None = None
+    until: Time | None = None
 
 
 class CutoverPlan(BaseModel):

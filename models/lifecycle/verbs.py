@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from enum import StrEnum
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from models.base import Frozen, Result
-from models.lifecycle.fields import Bool, Duration
+from models.lifecycle.fields import Bool, Duration, Time
 
 MAX_REASON = 4_000
 """Most characters of a reason; notes show the first of them."""
@@ -67,4 +67,4 @@ class HoldChange(Frozen):
 class CutoverTime(Frozen):
     """Argument of the update `cutover_at`: earliest start of the cut-over; None for as soon as possible."""
 
-    at: AwareDatetime | None
+    at: Time | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from models.topic_controller.sessions import Coordinator, Departures, Registrations
+from models.topic_controller.sessions import Coordinator, Departures, Registrations, json_size
 
 MAX_CONSUMERS_OF_SUBSCRIPTION = 2000
 """Most consumers of a subscription."""
@@ -18,7 +18,7 @@ MAX_CONSUMERS_OF_TOPIC = 4000
 """Most consumers of all subscriptions of a topic."""
 
 MAX_NAME_BYTES = 256 << 10
-"""Most bytes of the names of a topic's consumers, each counted together with the name of its subscription."""
+"""Most bytes in JSON of the names of a topic's consumers, each counted together with the name of its subscription."""
 
 MAX_SUBSCRIPTIONS_OF_TOPIC = 200
 """Most registered subscriptions of a topic; each with consumers keeps the ids of all segments."""
@@ -72,7 +72,7 @@ def registration_objection(
     )
     sizes = (MAX_CONSUMERS_OF_SUBSCRIPTION, MAX_CONSUMERS_OF_TOPIC, MAX_NAME_BYTES)
     for (free, what), most in zip(limits, sizes, strict=True):
-        if free < len(added):
+        if free < len(added):  # mutant: topic-controller/consumers-without-a-limit
             cure = "end sessions of consumers that are not needed, or register fewer consumers"
             return Objection(f"{what}, {most:,}; {cure}", tuple(added[max(0, free) :]))
     return None
@@ -105,4 +105,4 @@ def _foreign(owners: Mapping[str, str], names: Iterable[str], asking: Mapping[st
 
 
 def _size(consumer: tuple[str, str]) -> int:
-    return sum(len(name.encode()) for name in consumer)
+    return sum(map(json_size, consumer))

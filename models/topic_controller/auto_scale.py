@@ -18,6 +18,9 @@ from pydantic.alias_generators import to_camel
 from models.base import Frozen
 from models.lifecycle.fields import Bool, Duration
 
+MAX_WINDOWS = 100
+"""Most windows of a policy, which is part of the state and of the inputs of steps."""
+
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _MINUTE = timedelta(minutes=1)
 # Any year that is not a leap year will do: this only checks the syntax of the expression.
@@ -53,8 +56,8 @@ class Window(_Policy):
         min_segments: least number of active segments in the window.
     """
 
-    cron: Annotated[str, AfterValidator(_cron)]
-    time_zone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    cron: Annotated[str, Field(max_length=200), AfterValidator(_cron)]
+    time_zone: Annotated[str, Field(max_length=100), AfterValidator(_zone)] = "UTC"
     duration: Duration = Field(gt=timedelta(0), le=timedelta(days=7))
     min_segments: int = Field(ge=1)
 
@@ -110,7 +113,7 @@ class AutoScale(_Policy):
     merge_bytes_rate_in_threshold: float = Field(default=5e6, ge=0)
     merge_msg_rate_out_threshold: float = Field(default=5_000, ge=0)
     merge_bytes_rate_out_threshold: float = Field(default=25e6, ge=0)
-    windows: tuple[Window, ...] = ()
+    windows: tuple[Window, ...] = Field(default=(), max_length=MAX_WINDOWS)
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:

@@ -28,6 +28,9 @@ MAX_PROPERTIES_BYTES = 65_536
 MAX_SEGMENTS = 1024
 """Most active segments of a topic; each is a topic that brokers load."""
 
+MAX_URLS = 20
+"""Most addresses of a controller's REST interface."""
+
 MAX_SUBSCRIPTIONS = 1000
 """Most subscriptions in a request."""
 
@@ -75,6 +78,10 @@ SubscriptionName = Annotated[str, AfterValidator(_check_subscription)]
 """The name of a subscription of a scalable topic."""
 
 
+Urls = Annotated[tuple[Annotated[str, Field(max_length=1000), GatewayUrl], ...], Field(max_length=MAX_URLS)]
+"""Addresses of the controller's REST interface, which each record of the layout has."""
+
+
 def controller_id(cluster: str, topic: str) -> str:
     """Return the id of the workflow that controls a topic; only one runs at a time (PIP-468, "Leader Election").
 
@@ -91,7 +98,7 @@ def controller_id(cluster: str, topic: str) -> str:
     _check_topic(f"{_DOMAIN}{path}")
     workflow_id = f"{controller_prefix(cluster)}{path}"
     # Not cut: the gateway reads names of topics from the ids of their controllers.
-    if len(workflow_id) > MAX_ID_BYTES:
+    if len(workflow_id) > MAX_ID_BYTES:  # mutant: topic-controller/ids-that-temporal-refuses
         raise ValueError(
             f"the topic's name has {len(path):,} characters without its domain, and at most "
             f"{MAX_ID_BYTES - len(controller_prefix(cluster))} are allowed, as it is part of a workflow id; choose a "
@@ -135,7 +142,7 @@ class ControllerInput(ClusterAccess, CoveredInput):
     topic: ControlledTopic
     segments: int = Field(default=1, ge=1, le=MAX_SEGMENTS)
     properties: Annotated[dict[str, str], AfterValidator(_check_size)] = Field(default_factory=dict[str, str])
-    controller_urls: tuple[GatewayUrl, ...] = ()
+    controller_urls: Urls = ()
     pruning: Pruning | None = Pruning()
     auto_scale: AutoScale | None = None
 
@@ -226,4 +233,4 @@ class Deletion(Frozen):
 class ControllerUrls(Frozen):
     """New addresses of the controller's REST interface, for consumers; empty for none."""
 
-    urls: tuple[GatewayUrl, ...]
+    urls: Urls

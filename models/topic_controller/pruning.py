@@ -12,6 +12,9 @@ from models.lifecycle.fields import Bool, Duration
 from models.segments.segment import SegmentInfo
 from models.topic_controller.record import ControlledLayout
 
+MAX_PRUNED = 10_000
+"""Most segments of a request."""
+
 INFINITE = -1
 """Retention without limit, as brokers write it."""
 
@@ -47,7 +50,7 @@ class PruneRequest(Frozen):
             never removed.
     """
 
-    segments: tuple[int, ...] = ()
+    segments: tuple[int, ...] = Field(default=(), max_length=MAX_PRUNED)
     force: Bool = False
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, Field
+from pydantic_core import to_json
 
 from models.base import Frozen, Result
 from models.lifecycle.fields import Duration
@@ -42,7 +43,22 @@ Instance = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 """Random id of a process that runs a consumer, chosen by its client: the next process of the same name has another."""
 
 
-Owner = Annotated[str, Field(min_length=1, max_length=200)]
+MAX_OWNER_BYTES = 136
+"""Most bytes of an owner in JSON: the state has one for each consumer."""
+
+
+def json_size(text: str) -> int:
+    """Return the bytes of a text in JSON, without its quotation marks."""
+    return len(to_json(text)) - 2
+
+
+def _check_owner(name: str) -> str:
+    if not 0 < json_size(name) <= MAX_OWNER_BYTES:  # mutant: topic-controller/owners-of-any-length
+        raise ValueError(f"an owner has {json_size(name):,} bytes in JSON; write 1 to {MAX_OWNER_BYTES}")
+    return name
+
+
+Owner = Annotated[str, AfterValidator(_check_owner)]
 """Identity of a client of the gateway."""
 
 

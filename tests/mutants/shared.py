@@ -20,6 +20,8 @@ _OPERATIONS_WORKFLOW = "tests/integration/scalable_topic/test_operations_workflo
 _NAMESPACES = "tests/integration/topic_controller/test_namespaces.py"
 _ROLLBACK = "tests/workflows/blue_green/test_rollback.py"
 
+_GATEWAY = "tests/workflows/gateway/test_gateway.py"
+
 MUTANTS = mutants(
     {
         _CAS: {
@@ -45,6 +47,23 @@ MUTANTS = mutants(
             "shared/newer-epoch-is-not-newer": becomes("self.attempt > other.attempt"),
             "shared/final-conflicts-are-tried-again": becomes("StoreConflict"),
             "shared/throttle-while-clients-are-blocked": without(1),
+        },
+        "tests/unit/lifecycle/test_encryption.py::test_another_key_of_the_same_id_is_an_error": {
+            "shared/a-signal-of-another-key-stops-a-workflow": becomes("raise PayloadUnreadable(why)"),
+        },
+        "tests/unit/lifecycle/test_times.py::test_times_at_the_ends_of_the_calendar_are_refused": {
+            "shared/times-that-utc-does-not-have": drop,
+        },
+        f"{_GATEWAY}::test_the_largest_update": {
+            "shared/large-updates-end-a-workflow": drop,
+        },
+        f"{_GATEWAY}::test_a_migration_with_a_long_name": {
+            "shared/long-names-are-not-cut": becomes("True"),
+        },
+        f"{_GATEWAY}::test_the_longest_names": {
+            "shared/long-summaries-are-not-cut": swap(
+                "within_bytes(one_line(text), MAX_SUMMARY_BYTES)", "one_line(text)"
+            ),
         },
         f"{_ROLLBACK}::test_rollback_is_refused_once_all_have_moved": {
             "shared/a-rollback-after-the-commit": drop,

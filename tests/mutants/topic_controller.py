@@ -41,6 +41,15 @@ MUTANTS = mutants(
         f"{_AUTO_SCALE}::test_a_window_of_more_segments": {
             "topic-controller/merges-in-a-window": drop,
         },
+        f"{_GATEWAY}::test_a_hundred_thousand_consumers": {
+            "topic-controller/consumers-without-a-limit": drop,
+        },
+        f"{_GATEWAY}::test_the_longest_names": {
+            "topic-controller/ids-that-temporal-refuses": drop,
+        },
+        "tests/unit/topic_controller/test_admission.py::test_long_owners_are_refused": {
+            "topic-controller/owners-of-any-length": drop,
+        },
         f"{_GATEWAY}::test_another_cluster": {
             "topic-controller/a-gateway-reaches-other-clusters": drop,
         },

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+from pydantic import ValidationError
+
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.admission import (
     MAX_CONSUMERS_OF_SUBSCRIPTION,
@@ -96,7 +99,8 @@ def test_the_largest_state_can_be_passed_on() -> None:
     """With the most consumers, and as many that have ended twice before, the state fits into a payload."""
     record = ControlledLayout.created(1024, {}, 1)
     worst = 0
-    for length in (5, 40, 195):
+    # In JSON a quotation mark has two bytes.
+    for length, letter in ((5, _WIDE), (40, _WIDE), (195, _WIDE), (60, '"')):
         coordinators: dict[str, Coordinator] = {}
         state = ControllerState(record=record, subscriptions={"b" * length: SubscriptionKind.STREAM})
         compaction = CompactionState()
@@ -106,14 +110,14 @@ def test_the_largest_state_can_be_passed_on() -> None:
                 coordinator = coordinators.setdefault(subscription, Coordinator())
                 for batch in range(8):
                     names = [
-                        f"{generation}{batch}{number:03}{_WIDE * (length - 5)}"
+                        f"{generation}{batch}{number:03}{letter * (length - 5)}"
                         for number in range(MAX_CONSUMERS_PER_UPDATE)
                     ]
                     request = Registrations(
                         subscription=subscription,
                         consumers=tuple(names),
                         instances=dict.fromkeys(names, "i" * 64),
-                        owners=dict.fromkeys(names, f"jwt:{'o' * 128}"),
+                        owners=dict.fromkeys(names, f"jwt:{'o' * 132}"),
                     )
                     objection = registration_objection(coordinators, [], request)
                     refused = {*objection.consumers} if objection else set[str]()
@@ -174,3 +178,12 @@ def test_long_names_of_ended_sessions_compact_the_topic() -> None:
     news = CompactionState().with_published(changes)
     assert news.messages < MAX_UNCOMPACTED
     assert news.with_compaction(changes, {}).compact
+
+
+@pytest.mark.parametrize("owner", ["", "o" * 137, "\u4e00" * 46, '"' * 69])
+def test_long_owners_are_refused(owner: str) -> None:
+    """The state has an owner for each consumer, so its bytes in JSON are limited."""
+    with pytest.raises(ValidationError, match="bytes in JSON; write 1 to 136"):
+        Registrations(subscription="bill", consumers=("a",), owners={"a": owner})
+    longest = "\u4e00" * 45
+    assert Registrations(subscription="bill", consumers=("a",), owners={"a": longest}).owners == {"a": longest}

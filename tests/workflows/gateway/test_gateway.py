@@ -33,7 +33,7 @@ from models.topic_controller.sessions import MAX_CONSUMERS_PER_UPDATE, Registrat
 from models.topic_controller.state import ControllerStatus
 from pulsar_devstack.servers.stack import StackSpec
 from temporal.client import start_workflow
-from temporal.converter import DATA_CONVERTER
+from temporal.converter import DATA_CONVERTER, MAX_INPUT
 from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.doubles import Hang
@@ -290,6 +290,23 @@ async def test_the_longest_names(gateway: Open) -> None:
     for method in ("PUT", "GET"):
         refused = await ask(method)
         assert (refused.status_code, "choose a shorter name" in refused.text) == (WRONG, True), refused.text
+
+
+async def test_the_largest_update(gateway: Open) -> None:
+    """An update that Temporal takes, but that is too large for the input of a step, is refused; the run continues."""
+    ask = gateway()
+    await ask.create()
+    handle: Any = ask.handle
+    # Temporal takes payloads of 2 MiB.
+    largest = {"segments": [1] * ((2 << 20) // 2 - 200)}
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await handle.execute_update("prune", largest)
+    assert "at most 10000 items" in str(refused.value.cause)
+    with pytest.raises(WorkflowUpdateFailedError) as also_refused:
+        await handle.execute_update("set_pruning", {"pruning": {"after": "1h" + " " * (MAX_INPUT + 1)}})
+    assert "the most are 1,048,576" in str(also_refused.value.cause)
+    assert (await ask.handle.describe()).status is WorkflowExecutionStatus.RUNNING
+    assert (await ask("GET")).status_code == 200
 
 
 async def test_a_migration_with_a_long_name(stage: Harness) -> None:
