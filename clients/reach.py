@@ -28,10 +28,23 @@ def is_permanent(error: OSError) -> bool:
     return isinstance(error, socket.gaierror | ConnectionRefusedError)
 
 
+def open_link(host: str, port: int, timeout: float) -> socket.socket:
+    """Return a connection, with `timeout` seconds for each step.
+
+    Raises:
+        OSError: it cannot be made, also because no host can have this name.
+    """
+    try:
+        return socket.create_connection((host, port), timeout=timeout)
+    except UnicodeError:
+        # A label is empty or too long; inputs, registrations and answers name hosts.
+        raise socket.gaierror(socket.EAI_NONAME, "no host can have this name") from None
+
+
 def obstacle(address: str) -> str:
     """Return why no connection to `host:port` can be opened; empty if it can."""
     try:
-        socket.create_connection(split_host(address), timeout=_CONNECT_TIMEOUT).close()
+        open_link(*split_host(address), _CONNECT_TIMEOUT).close()
     except OSError as error:
         return explained(address, error)
     return ""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 
-from clients.reach import split_host
+from clients.reach import open_link, split_host
 
 #: First byte of a TLS record that a server may begin with (alert, handshake), and the major version after it.
 TLS_STARTS = (b"\x15\x03", b"\x16\x03")
@@ -33,7 +32,7 @@ def speaks_tls(address: str, timeout: float) -> bool:
 def first_bytes(address: str, question: bytes, timeout: float) -> bytes:
     """Return the first two bytes of a server's answer; empty if it does not answer."""
     try:
-        with socket.create_connection(split_host(address), timeout=timeout) as link:
+        with open_link(*split_host(address), timeout) as link:
             link.sendall(question)
             return link.recv(2)
     except OSError:

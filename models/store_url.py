@@ -53,6 +53,11 @@ class StoreUrl(BaseModel, frozen=True, extra="forbid"):
         return mine.startswith(theirs) or theirs.startswith(mine)
 
 
+def is_host_and_port(text: str) -> bool:
+    """Return whether a text is `host:port`, and nothing that a library might read in another way."""
+    return _HOST_PORT.fullmatch(text) is not None
+
+
 def require_one_set(credentials: Mapping[StoreUrl, str]) -> None:
     """Refuse different credentials for stores on the same servers: servers, not roots, decide which ones are sent.
 

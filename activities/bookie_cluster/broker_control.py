@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx
 from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster import command_leash
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.step import StepTask
-from clients.errors import RetryableError, StoreError
+from clients.errors import RetryableError
 from clients.pulsar.admin.access import AdminAccess, token_auth
-from clients.pulsar.admin.errors import AdminError
+from clients.pulsar.admin.errors import AdminError, host_of
 from clients.pulsar.admin.http import HttpSession
 from models.bookie_cluster.input import BookieClusterInput, BrokerControl, Direction
 from models.child_environment import child_environment
@@ -160,13 +161,20 @@ class _Request(threading.Thread):
         super().__init__(name="broker-webhook", daemon=True)
         self._settings = settings
         self._order = order
-        self.error: StoreError | None = None
+        self.error: Exception | None = None
 
     def run(self) -> None:
         """Send it, and wait for the answer."""
+        try:
+            self._send()
+        # Whatever it is: without an error the brokers count as stopped.
+        except Exception as error:  # noqa: BLE001 - raised again by the step
+            self.error = error
+
+    def _send(self) -> None:
         settings, order = self._settings, self._order
         # The settings name the address: the token goes to its host alone, after redirects too.
-        host = urlsplit(settings.broker_webhook).hostname or ""
+        host = host_of(httpx.URL(settings.broker_webhook))
         access = AdminAccess(
             timeout=settings.broker_command_timeout.total_seconds(),
             auth=token_auth(settings.broker_webhook_token, settings.broker_webhook_token_file),
@@ -181,12 +189,9 @@ class _Request(threading.Thread):
             "direction": order.direction.value,
             "epoch": order.epoch,
         }
-        try:
-            with HttpSession(access) as session:
-                headers = {"Idempotency-Key": order.key}
-                session.request("POST", settings.broker_webhook, json=body, headers=headers)
-        except StoreError as error:
-            self.error = error
+        with HttpSession(access) as session:
+            headers = {"Idempotency-Key": order.key}
+            session.request("POST", settings.broker_webhook, json=body, headers=headers)
 
 
 def missing_settings(settings: Settings, how: BrokerControl) -> str:
@@ -198,7 +203,7 @@ def missing_settings(settings: Settings, how: BrokerControl) -> str:
     return ""
 
 
-def _refusal(error: StoreError) -> str:
+def _refusal(error: Exception) -> str:
     """Return why a request failed, without address and answer, which may have secrets: failures stay in the history."""
     _LOG.warning("the webhook for brokers failed: %s", error)
     if not isinstance(error, AdminError) or error.status is None:

@@ -6,7 +6,6 @@ counts from the same moment, and checks the ports of brokers that it has never s
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from activities.pulsar.registrations import BROKERS, Service, brokers, held_by_s
 from clients.json_text import read_json
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.records.bookie_registry import BookieRegistry
+from clients.reach import open_link
 from clients.store import Record, StoreReader
 from models.base import Result
 from models.bookie_cluster.input import Direction, Proof
@@ -414,7 +414,7 @@ def _serving(addresses: Iterable[str]) -> list[str]:
 def _serves(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        connection = socket.create_connection((host, int(port)), timeout=_CONNECT)
+        connection = open_link(host, int(port), _CONNECT)
     except OSError:
         return False
     with connection:

@@ -43,7 +43,7 @@ class PluginAdmin:
     Raises:
         StoreUnreachable: no broker is registered.
         StoreProtocolError: the registration of one has no web address.
-        StoreDenied: a file of the TLS settings cannot be used.
+        NoCredentials: a file of the TLS settings cannot be used.
     """
 
     def __init__(self, access: AdminAccess, brokers: Sequence[Service], connections: int = 1) -> None:

@@ -8,6 +8,7 @@ from temporalio import activity
 
 from clients.errors import (
     DestinationRefused,
+    NoCredentials,
     NoServer,
     StoreConflict,
     StoreDenied,
@@ -24,6 +25,7 @@ from models.lifecycle.failures import Blocker
 # The nearest base class of an error counts.
 _CODES: dict[type[StoreError], tuple[str, str]] = {
     StoreError: ("UNREACHABLE", "check the address, the network and the server's log"),
+    NoCredentials: ("DENIED", "do what the cause says, or correct the worker's settings"),
     StoreDenied: ("DENIED", "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL"),
     DestinationRefused: ("DENIED", "change the worker's settings as the cause says, and restart it"),
     AdminDestinationRefused: ("DENIED", "change the worker's settings as the cause says, and restart it"),

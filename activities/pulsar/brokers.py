@@ -47,7 +47,7 @@ class BrokerView:
         access: to admin interfaces.
 
     Raises:
-        StoreDenied: a file of the TLS settings cannot be used.
+        NoCredentials: a file of the TLS settings cannot be used.
     """
 
     def __init__(self, access: AdminAccess) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from activities.lifecycle.runtime import Runtime
-from clients.errors import NoCredentials, StoreDenied
+from clients.errors import NoCredentials
+from clients.pulsar.admin.errors import AdminNoCredentials
 from clients.pulsar.admin.http import HttpSession
 from models.lifecycle.failures import Blocker
 
@@ -31,9 +32,9 @@ def _fault(runtime: Runtime, name: str) -> tuple[str, str] | None:
     """Return why credentials cannot be used, and the cure; None if they can."""
     try:
         HttpSession(runtime.admin_of(name)).close()
+    except AdminNoCredentials as error:
+        return f"the credentials {name!r} cannot be used: {error}.", "correct the worker's settings"
     except NoCredentials as error:
         variables = f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__…"
         return f"{error}.", f"correct the name in the input, or set {variables} for all workers"
-    except StoreDenied as error:
-        return f"the credentials {name!r} cannot be used: {error}.", "correct the worker's settings"
     return None

@@ -22,7 +22,14 @@ from cli.doctor.process import variable
 from cli.migrations import Servers
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory
 from clients.bookkeeper.pool import Bookies
-from clients.errors import DestinationRefused, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
+from clients.errors import (
+    DestinationRefused,
+    NoCredentials,
+    StoreDenied,
+    StoreError,
+    StoreProtocolError,
+    StoreUnreachable,
+)
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -195,7 +202,7 @@ def _releases(
         with BrokerView(admin) as view:
             # A broker that does not answer has a finding of its own already.
             seen = [broker for service in brokers if (broker := view.read(service)).version]
-    except StoreDenied as error:
+    except (StoreDenied, NoCredentials) as error:
         yield failed(subject, _failure(error))
         return None
     if not seen:

@@ -17,6 +17,7 @@ from typing import Protocol
 from clients.bookkeeper import wire_v3
 from clients.closeable import Closeable
 from clients.errors import StoreUnreachable
+from clients.reach import open_link
 from clients.sasl import Login
 
 # Below the limit of `sendmsg` (1,024 on Linux).
@@ -154,7 +155,7 @@ def connect(host: str, port: int, entrance: Entrance, timeout: float, bookie: st
         OSError: it cannot be made.
         StoreError: the bookie refuses TLS or the login.
     """
-    connected = plain = socket.create_connection((host, port), timeout=timeout)
+    connected = plain = open_link(host, port, timeout)
     try:
         # Requests are small; held back for company they would add a round trip to each entry.
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

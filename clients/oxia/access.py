@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from clients.errors import NoCredentials
-from clients.secret_files import secret_text
+from clients.secret_files import is_token, secret_text
 from clients.tls import Tls, oxia_tls
 from models.credentials import Credentials
 from models.destinations import Destinations
@@ -69,7 +69,7 @@ class OxiaAccess:
             return ()
         token = secret_text(self.token_file, "oxia_token_file").strip() if self.token_file else self.token
         # gRPC would show a value that it refuses.
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
+        if not is_token(token):
             source = f"oxia_token_file ({self.token_file})" if self.token_file else "oxia_token"
             raise NoCredentials(f"{source} does not hold a token; expected one line of ASCII without spaces")
         remember(token)

@@ -28,7 +28,7 @@ from clients.oxia import oxia_pb2 as pb
 from clients.oxia.access import ANONYMOUS, OxiaAccess
 from clients.oxia.link import open_channel, why_refused
 from clients.reach import obstacle
-from models.store_url import StoreUrl
+from models.store_url import StoreUrl, is_host_and_port
 from models.text import shown
 
 #: The name that servers before 0.16 know; later ones answer to it as well.
@@ -353,6 +353,8 @@ def _shard(url: StoreUrl, assignment: pb.ShardAssignment) -> Shard:
     hashes = assignment.int32_hash_range
     # A standalone server may omit the leader, or name only a port: then it is the server that was connected to.
     has_leader = assignment.leader and not assignment.leader.startswith(":")
+    if has_leader and not is_host_and_port(assignment.leader):
+        raise StoreProtocolError(f"{url}: the leader of shard {assignment.shard} is not a host with its port")
     return Shard(
         assignment.shard,
         hashes.min_hash_inclusive,

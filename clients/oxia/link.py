@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import grpc
 
 from clients.errors import DestinationRefused, NoCredentials, StoreDenied, StoreError, StoreUnreachable
 from clients.oxia.access import OxiaAccess
-from clients.reach import split_host
+from clients.reach import open_link, split_host
 from clients.tls import Tls
 from clients.tls_probe import speaks_tls
 
@@ -102,7 +101,7 @@ def _shake_hands(address: str, tls: Tls, timeout: float) -> None:
     context = _context(tls)
     context.set_alpn_protocols([_PROTOCOL])
     with (
-        socket.create_connection((host, port), timeout=timeout) as plain,
+        open_link(host, port, timeout) as plain,
         context.wrap_socket(plain, server_hostname=host) as link,
     ):
         # A server tells only after the handshake that it refuses our certificate; else it sends its settings first.

@@ -14,6 +14,7 @@ from typing_extensions import Buffer
 
 from clients.deadline import Deadline
 from clients.errors import NoCredentials, StoreDenied, StoreError, StoreProtocolError
+from clients.reach import open_link
 from clients.tls_probe import TLS_STARTS, first_bytes, speaks_tls
 from clients.zookeeper.access import ZooKeeperAccess
 
@@ -59,7 +60,7 @@ def _context(access: ZooKeeperAccess) -> ssl.SSLContext | None:
 
 
 def _open_plain(host: str, port: int, timeout: float) -> socket.socket:
-    link = socket.create_connection((host, port), timeout=timeout)
+    link = open_link(host, port, timeout)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
     return link

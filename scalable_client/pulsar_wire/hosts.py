@@ -29,7 +29,8 @@ def listed_hosts(entries: Iterable[str]) -> tuple[str, ...]:
 
 def is_listed(host: str, entries: Iterable[str]) -> bool:
     """Return whether a name or address is among the entries that `listed_hosts` returned."""
-    return any(_covers(entry, _normal(host)) for entry in entries)
+    host = _normal(host)
+    return any(_covers(entry, host) for entry in entries)
 
 
 def _normal(host: str) -> str:
@@ -46,7 +47,9 @@ def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None
 def _covers(entry: str, host: str) -> bool:
     network = _network(entry)
     if network is None:
-        return host.endswith(entry) if entry.startswith(".") else host == entry
+        # Libraries read more than a name: to gRPC, `dns://server/name` names a server, and a zero byte ends an address.
+        is_name = _NAME.fullmatch(host) is not None and not host.startswith(".")
+        return is_name and (host.endswith(entry) if entry.startswith(".") else host == entry)
     try:
         return ipaddress.ip_address(host) in network
     except ValueError:

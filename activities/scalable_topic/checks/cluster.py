@@ -19,7 +19,7 @@ from activities.scalable_topic.context import ClusterTask
 from clients.cas.claims import read_claim
 from clients.json_text import read_object
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminDenied, AdminPreconditionFailed, AdminUnreachable
+from clients.pulsar.admin.errors import AdminDenied, AdminPreconditionFailed, AdminUnreachable, host_of
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
 from clients.stores import open_cas_reader, open_reader
 from models.broker_settings import configuration_store_apart
@@ -183,10 +183,10 @@ def check_addresses(findings: Findings, urls: Iterable[str], registered: Iterabl
 
 def _addresses(url: str) -> set[str]:
     """Return the host of an address, and the addresses to which it resolves."""
-    host = httpx.URL(url).host
+    host = host_of(httpx.URL(url))
     try:
         addresses = socket.getaddrinfo(host, None)
-    except OSError:
+    except (OSError, UnicodeError):
         return {host}
     return {host, *(str(address[4][0]) for address in addresses)}
 

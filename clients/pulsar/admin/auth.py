@@ -17,12 +17,17 @@ from clients.pulsar.admin.connections import Connections
 from clients.pulsar.admin.errors import (
     AdminDenied,
     AdminDestinationRefused,
+    AdminNoCredentials,
+    AdminProtocolError,
+    host_of,
     misfit,
     no_answer,
     reason_of,
     refusal,
+    undecodable,
     where,
 )
+from clients.secret_files import is_token
 from clients.tls import Tls
 from models.destinations import Destinations
 from models.file_stamp import stamp_of
@@ -54,7 +59,7 @@ class TokenFile(httpx.Auth):
     """A bearer token in a file, which is read again when the file changes and when a server refuses the token.
 
     Raises:
-        AdminDenied: the file cannot be read, or is empty; raised by each request.
+        AdminNoCredentials: the file cannot be read, or is empty; raised by each request.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,9 +88,11 @@ class TokenFile(httpx.Auth):
             if self._known is None or self._known[0] != seen:
                 self._known = (seen, self._path.read_text().strip())
         except (OSError, ValueError) as error:
-            raise AdminDenied(f"the token file {self._path} cannot be read ({error})", **where(request)) from error
+            raise AdminNoCredentials(
+                f"the token file {self._path} cannot be read ({error})", **where(request)
+            ) from error
         if not self._known[1]:
-            raise AdminDenied(f"the token file {self._path} is empty", **where(request))
+            raise AdminNoCredentials(f"the token file {self._path} is empty", **where(request))
         return self._known[1]
 
 
@@ -146,7 +153,8 @@ class ClientCredentials(httpx.Auth):
         transport: replaces the network, in tests.
 
     Raises:
-        AdminDenied: the key file cannot be read, or the endpoint refuses it; raised by each request, as all others.
+        AdminNoCredentials: the key file cannot be read; raised by each request, as all others.
+        AdminDenied: the endpoint refuses the key.
         AdminUnreachable: the endpoint does not answer.
         AdminProtocolError: it answers with something else than a token.
     """
@@ -200,7 +208,10 @@ class ClientCredentials(httpx.Auth):
         form |= {name: value for name in ("audience", "scope") if (value := getattr(options, name))}
         with self._client(request) as http:
             url = options.token_url or self._endpoint(http)
-            asked = http.build_request("POST", url, data=form)
+            try:
+                asked = http.build_request("POST", url, data=form)
+            except httpx.InvalidURL as error:
+                raise AdminProtocolError(f"the issuer names no address ({error})", **where(request)) from None
             self._check(asked)
             answer = _send(http, asked)
             if answer.is_client_error:
@@ -215,9 +226,10 @@ class ClientCredentials(httpx.Auth):
         """
         options, url = self._options, request.url
         destinations, configured = options.destinations, httpx.URL(options.token_url or options.issuer_url)
-        if url.host == configured.host:
-            destinations = destinations._replace(hosts=(url.host,))
-        if reason := destinations.objection(url.host, encrypted=url.scheme == "https", secret=True):
+        host = host_of(url)
+        if host == host_of(configured):
+            destinations = destinations._replace(hosts=(host,))
+        if reason := destinations.objection(host, encrypted=url.scheme == "https", secret=True):
             raise AdminDestinationRefused(reason, **where(request))
 
     def _endpoint(self, http: httpx.Client) -> str:
@@ -229,7 +241,7 @@ class ClientCredentials(httpx.Auth):
             context = Tls(self._options.ca_file).context()
         except OSError as error:
             reason = f"the file of authorities {self._options.ca_file} cannot be used ({error})"
-            raise AdminDenied(reason, **where(request)) from error
+            raise AdminNoCredentials(reason, **where(request)) from error
         transport = self._transport or Connections(context)
         return httpx.Client(timeout=self._options.timeout, transport=transport, trust_env=False)
 
@@ -240,10 +252,10 @@ class ClientCredentials(httpx.Auth):
         except ValidationError as error:
             # Its own text would show the secret.
             wrong = ", ".join(str(place) for problem in error.errors() for place in problem["loc"])
-            raise AdminDenied(f"the key file {path} lacks: {wrong or 'an object'}", **where(request)) from None
+            raise AdminNoCredentials(f"the key file {path} lacks: {wrong or 'an object'}", **where(request)) from None
         except (OSError, ValueError) as error:
             said = error.strerror if isinstance(error, OSError) else "it is not JSON"
-            raise AdminDenied(f"the key file {path} cannot be read ({said})", **where(request)) from None
+            raise AdminNoCredentials(f"the key file {path} cannot be read ({said})", **where(request)) from None
         remember(key.client_secret.get_secret_value())
         return key
 
@@ -256,12 +268,17 @@ def _shared_credentials(options: OAuth2) -> ClientCredentials:
 
 def _authorize(request: httpx.Request, token: str) -> None:
     remember(token)
+    # httpx would fail in its own way.
+    if not is_token(token):
+        raise AdminNoCredentials("the token is not one line of ASCII without spaces", **where(request))
     request.headers["Authorization"] = f"Bearer {token}"
 
 
 def _send(http: httpx.Client, request: httpx.Request) -> httpx.Response:
     try:
         return http.send(request)
+    except UnicodeError as error:
+        raise undecodable(request) from error
     except httpx.HTTPError as error:
         raise no_answer(request, error) from error
 

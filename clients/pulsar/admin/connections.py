@@ -31,7 +31,11 @@ class Network(httpcore.SyncBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         """Open a connection."""
-        return _Stream(super().connect_tcp(host, port, timeout, local_address, socket_options), self)
+        try:
+            return _Stream(super().connect_tcp(host, port, timeout, local_address, socket_options), self)
+        except UnicodeError:
+            # A label is empty or too long; registrations and redirects name hosts.
+            raise httpcore.ConnectError(f"no host can have the name {host!r}") from None
 
 
 class _Stream(httpcore.NetworkStream):

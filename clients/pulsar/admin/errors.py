@@ -3,7 +3,8 @@
 AdminError                      a StoreError with the request and, where one came, the answer
 ├── AdminUnreachable            no connection, or no answer in time; worth a retry
 │   └── AdminServerError        an answer 5xx
-├── AdminDenied                 401 or 403, or credentials that cannot be had
+├── AdminNoCredentials          a file of the settings cannot be used, perhaps while it is renewed; worth a retry
+├── AdminDenied                 401 or 403, or credentials that an issuer refuses
 │   ├── AdminUntrusted          a certificate that the other side does not accept
 │   └── AdminDestinationRefused the settings do not allow to send the credentials there
 ├── AdminNotFound               404: the requested thing does not exist
@@ -24,6 +25,7 @@ import httpx
 from clients.errors import (
     LONGEST_MESSAGE,
     DestinationRefused,
+    NoCredentials,
     StoreConflict,
     StoreDenied,
     StoreError,
@@ -96,7 +98,11 @@ class AdminServerError(AdminUnreachable):
 
 
 class AdminDenied(AdminError, StoreDenied):
-    """The server refuses the credentials, or they cannot be had."""
+    """The server refuses the credentials, or the issuer of tokens does."""
+
+
+class AdminNoCredentials(AdminError, NoCredentials):
+    """A file of the settings cannot be read, or has no credentials: it may be renewed at this moment."""
 
 
 class AdminUntrusted(AdminDenied):
@@ -158,6 +164,11 @@ def no_answer(request: httpx.Request, error: httpx.HTTPError) -> AdminError:
     return AdminUnreachable(reason, **where(request), sent=not isinstance(error, _NOT_SENT))
 
 
+def undecodable(request: httpx.Request) -> AdminProtocolError:
+    """Return the error of an answer with a redirect that httpx cannot decode; it tries to, also if none is followed."""
+    return AdminProtocolError("the answer redirects to a name that no host can have", **where(request))
+
+
 def misfit(answer: httpx.Response, reason: str) -> AdminProtocolError:
     """Return the error of an answer that has another form than it should have."""
     return AdminProtocolError(reason, **where(answer.request), status=answer.status_code)
@@ -166,6 +177,11 @@ def misfit(answer: httpx.Response, reason: str) -> AdminProtocolError:
 def where(request: httpx.Request) -> dict[str, Any]:
     """Return method and address of a request, as errors take them; a query's values stay out of messages."""
     return {"method": request.method, "url": str(request.url.copy_with(query=None, userinfo=b""))}
+
+
+def host_of(url: httpx.URL) -> str:
+    """Return the host of an address as it is looked up; httpx decodes names with `xn--`, or fails to."""
+    return url.raw_host.decode()
 
 
 def reason_of(answer: httpx.Response) -> str:

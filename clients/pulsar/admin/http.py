@@ -22,16 +22,18 @@ from clients.closeable import Closeable
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.connections import Connections
 from clients.pulsar.admin.errors import (
-    AdminDenied,
     AdminDestinationRefused,
     AdminError,
+    AdminNoCredentials,
     AdminNotFound,
     AdminProtocolError,
     AdminUnreachable,
     AdminUntrusted,
+    host_of,
     misfit,
     no_answer,
     refusal,
+    undecodable,
     where,
 )
 
@@ -56,13 +58,13 @@ def tls_context(access: AdminAccess) -> ssl.SSLContext:
     """Return the TLS context; a new one once its files have changed.
 
     Raises:
-        AdminDenied: a file of the TLS settings cannot be used.
+        AdminNoCredentials: a file of the TLS settings cannot be used.
     """
     try:
         return access.tls.shared_context()
     except OSError as error:
         reason = f"the files of the TLS settings cannot be used: {error}"
-        raise AdminDenied(reason, method="TLS", url=access.tls.ca_file or access.tls.cert_file or "") from error
+        raise AdminNoCredentials(reason, method="TLS", url=access.tls.ca_file or access.tls.cert_file or "") from error
 
 
 class HttpSession(Closeable):
@@ -76,7 +78,7 @@ class HttpSession(Closeable):
         transport: replaces the network, in tests.
 
     Raises:
-        AdminDenied: a file of the TLS settings cannot be used.
+        AdminNoCredentials: a file of the TLS settings cannot be used.
     """
 
     def __init__(
@@ -159,12 +161,12 @@ class HttpSession(Closeable):
             if not answer.has_redirect_location:
                 raise refusal(answer)
             request = self._redirected(request, answer)
-        raise AdminProtocolError(f"redirected {_HOPS} times, at last to {request.url.host}", **where(request))
+        raise AdminProtocolError(f"redirected {_HOPS} times, at last to {host_of(request.url)}", **where(request))
 
     def _send(self, request: httpx.Request) -> httpx.Response:
         # An input, a registration, a redirect or a broker's answer names the address.
         url = request.url
-        if reason := self.access.objection(url.host, encrypted=url.scheme == "https"):
+        if reason := self.access.objection(host_of(url), encrypted=url.scheme == "https"):
             raise AdminDestinationRefused(reason, **where(request))
         try:
             client = self._free.get()
@@ -174,6 +176,8 @@ class HttpSession(Closeable):
                 self._free.put(client)
         except httpx.UnsupportedProtocol as error:
             raise AdminProtocolError(str(error), **where(request)) from error
+        except UnicodeError as error:
+            raise undecodable(request) from error
         except httpx.HTTPError as error:
             raise no_answer(request, error) from error
 
@@ -189,7 +193,7 @@ class HttpSession(Closeable):
             raise misfit(answer, f"a redirect to {to!r}, which is not an address") from error
         # The credentials go along, so a redirect must not send them in clear.
         if request.url.scheme == "https" and url.scheme != "https":
-            raise misfit(answer, f"a redirect to {url.host} by {url.scheme}, which would give up TLS")
+            raise misfit(answer, f"a redirect to {host_of(url)} by {url.scheme}, which would give up TLS")
         return self._again(request, url)
 
     def _again(self, request: httpx.Request, url: httpx.URL) -> httpx.Request:
@@ -380,7 +384,7 @@ class _TopicOwners:
         broker, until = self._known.pop(_owner_key(url), (None, 0.0))
         if broker is None or time.monotonic() > until:
             return None
-        return url.copy_with(scheme=broker.scheme, host=broker.host, port=broker.port)
+        return url.copy_with(scheme=broker.scheme, host=host_of(broker), port=broker.port)
 
     def learn(self, asked: httpx.URL, answered: httpx.URL) -> None:
         """Remember the broker that answered a redirected request."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from google.protobuf.message import Message
 from clients.closeable import Closeable
 from clients.errors import (
     DestinationRefused,
+    NoCredentials,
     NoServer,
     RetryableError,
     StoreConflict,
@@ -203,5 +203,5 @@ def _access(address: Address, access: WireAccess) -> Access:
     try:
         return access.connecting(secure=address.secure)
     except OSError as cause:
-        kind = StoreDenied if isinstance(cause, ssl.SSLError) else StoreUnreachable
-        raise kind(f"TLS with {address} fails: {cause}", server=str(address)) from cause
+        text = f"TLS with {address} fails, because a file of the settings cannot be used: {cause}"
+        raise NoCredentials(text, server=str(address)) from cause

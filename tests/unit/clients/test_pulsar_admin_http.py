@@ -29,6 +29,7 @@ from clients.pulsar.admin.errors import (
     AdminDenied,
     AdminDestinationRefused,
     AdminError,
+    AdminNoCredentials,
     AdminNotFound,
     AdminPreconditionFailed,
     AdminProtocolError,
@@ -396,10 +397,10 @@ def test_a_token_file_is_read_again_when_the_server_refuses_the_token(tmp_path: 
     with pytest.raises(AdminDenied):
         Servers(one=status(401)).endpoint("https://one", access=access).get("/x")
     file.write_text(" ")
-    with pytest.raises(AdminDenied, match="is empty"):
+    with pytest.raises(AdminNoCredentials, match="is empty"):
         Servers(one=ok).endpoint("https://one", access=access).get("/x")
     file.unlink()
-    with pytest.raises(AdminDenied, match="cannot be read"):
+    with pytest.raises(AdminNoCredentials, match="cannot be read"):
         Servers(one=ok).endpoint("https://one", access=access).get("/x")
 
 
@@ -510,7 +511,7 @@ def test_a_key_file_that_cannot_be_used(tmp_path: Path, text: str | None, said: 
     if text is not None:
         file.write_text(text)
     auth = ClientCredentials(OAuth2(file, token_url=f"{ISSUER}/token"), transport=Servers())
-    with pytest.raises(AdminDenied, match=said) as caught:
+    with pytest.raises(AdminNoCredentials, match=said) as caught:
         Servers(one=ok).endpoint("https://one", access=AdminAccess(auth=auth, destinations=HOSTS)).get("/x")
     assert "hidden" not in str(caught.value)
 
