@@ -60,7 +60,7 @@ MUTANTS = mutants(
         f"{_GATEWAY}::test_a_migration_with_a_long_name": {
             "shared/long-names-are-not-cut": becomes("True"),
         },
-        f"{_GATEWAY}::test_the_longest_names": {
+        "tests/unit/lifecycle/test_long_names.py::test_summaries": {
             "shared/long-summaries-are-not-cut": swap(
                 "within_bytes(one_line(text), MAX_SUMMARY_BYTES)", "one_line(text)"
             ),
