@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from models import redaction
 from pulsar_devstack.machine import export_java_home
 from spark.environment import preset_spark_env
 
@@ -15,3 +16,9 @@ export_java_home()
 pytest.register_assert_rewrite("tests.support", "tests.faults")
 
 pytest_plugins = ["tests.support.session", "tests.support.stacks"]
+
+
+@pytest.fixture(autouse=True)
+def _forget_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test hides words that were secrets of another one."""
+    monkeypatch.setattr(redaction, "REDACTOR", redaction.Redactor())

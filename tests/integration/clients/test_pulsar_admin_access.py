@@ -14,12 +14,11 @@ from pydantic import SecretStr
 
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.registrations import Service, brokers
-from clients.errors import StoreDenied
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminDenied, AdminUnreachable, AdminUntrusted
+from clients.pulsar.admin.errors import AdminDenied, AdminNoCredentials, AdminUnreachable, AdminUntrusted
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_reader
 from clients.tls import Tls
@@ -200,7 +199,7 @@ def test_certificates_are_verified_on_both_sides(cluster: Cluster) -> None:
         with pytest.raises(AdminUntrusted, match=said):
             may_list_tenants(urls, cluster.access(tls=tls))
     assert may_list_tenants(by_name, cluster.access(tls=cluster.tls._replace(verify_hostname=False)))
-    with pytest.raises(StoreDenied, match="files of the TLS settings cannot be used"):
+    with pytest.raises(AdminNoCredentials, match="files of the TLS settings cannot be used"):
         may_list_tenants(cluster.secure, cluster.access(tls=Tls("/nowhere.pem")))
 
 

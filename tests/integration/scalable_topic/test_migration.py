@@ -93,7 +93,7 @@ def test_a_topic_becomes_scalable_without_a_loss(
     assert sorted(map(int, drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared))) == list(range(MESSAGES))
     report = run.result()
     assert report.outcome is Outcome.DONE
-    assert [note for note in report.notes if "warning: " not in note and "proceed: " not in note] == []
+    assert [note for note in report.notes if "warning: " not in note and "proceed by" not in note] == []
     proof = TopicCertificate.model_validate(report.certificate)
     assert (proof.migrated_from, proof.segments, proof.subscriptions) == (str(name), 2, 2)
     assert (proof.faults, proof.undrained) == ([], {})
