@@ -20,7 +20,7 @@ HIDDEN = "[hidden]"
 SHORTEST = 8
 """Characters of the shortest secret that is removed: a shorter one is part of many words."""
 
-_NEWEST = 32
+_NEWEST = 128
 """Secrets that are remembered next to those of the settings: renewed tokens replace each other without end."""
 
 # A text that is cut may end within a secret, so the first characters are enough to find it.
