@@ -204,7 +204,7 @@ def _payload_keys(subject: str, file: Path) -> str | Finding:
     keys = keys_of(PayloadSettings(keys_file=str(file)))
     if stat.S_IMODE(file.stat().st_mode) & stat.S_IRWXO:
         return warning(subject, f"all users of this machine have access to {file}", f"run chmod o-rwx {file}")
-    return f"{file} has {len(keys.ciphers)} keys"
+    return f"{file} has {Unit(noun='keys').format(len(keys.ciphers))}"
 
 
 def _gateway_tokens(subject: str, file: Path) -> str | Finding:
