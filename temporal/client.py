@@ -194,5 +194,5 @@ def _short(message: str) -> str:
 def _cure(message: str) -> str:
     if _CERTIFICATE.search(message):
         return "correct it, or set TEMPORAL_TLS_SERVER_CA_CERT_PATH or TEMPORAL_TLS_SERVER_NAME"
-    cure = "start the server (`temporal server start-dev`), or set TEMPORAL_ADDRESS or TEMPORAL_PROFILE"
-    return f"{cure}; if it needs TLS, set TEMPORAL_TLS_*" if "closed" in message else cure
+    # The errors of a server that wants TLS, or a certificate of ours, are those of many other faults.
+    return "start the server (`temporal server start-dev`), or set TEMPORAL_ADDRESS, TEMPORAL_TLS_* or TEMPORAL_PROFILE"
