@@ -19,7 +19,7 @@ FORMS = "write 90s, 30m, 24h, 2d or PT24H"
 LONGEST = timedelta(days=3650)
 """Longest duration: the end of a longer one may have no date."""
 
-_FIRST_YEAR, _LAST_YEAR = 1970, 2199
+_FIRST_YEAR, _LAST_YEAR = 1970, 9000
 
 _SECONDS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),

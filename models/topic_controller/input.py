@@ -78,7 +78,7 @@ SubscriptionName = Annotated[str, AfterValidator(_check_subscription)]
 """The name of a subscription of a scalable topic."""
 
 
-Urls = Annotated[tuple[Annotated[str, Field(max_length=1000), GatewayUrl], ...], Field(max_length=MAX_URLS)]
+Urls = Annotated[tuple[Annotated[GatewayUrl, Field(max_length=1000)], ...], Field(max_length=MAX_URLS)]
 """Addresses of the controller's REST interface, which each record of the layout has."""
 
 
