@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from typing import Any
 
 from pulsar_scalable.controlled.follower import Follower
@@ -22,6 +23,7 @@ _logger = logging.getLogger("pulsar_scalable")
 # Timeouts and the limit of pending messages apply to the whole scalable topic, and are enforced by its producer.
 _NO_TIMEOUT, _SPARE = 0, 16
 _READ_LIMIT_MS = 5000
+_PAUSE = 0.05
 
 
 class ControlledBackend:
@@ -261,11 +263,26 @@ def _start_at(client: Any, topic: str, time_ms: int) -> tuple[Any, bool]:
     reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=1)
     try:
         reader.seek(time_ms)
-        if not reader.has_message_available():
+        if not _has_message_after_seek(reader):
             return pulsar.MessageId.latest, False
         return reader.read_next(_READ_LIMIT_MS).message_id(), True
     finally:
         close_quietly(reader)
+
+
+def _has_message_after_seek(reader: Any) -> bool:
+    """Return whether there is a next message.
+
+    A seek disconnects the reader, and until it is back the broker answers that it knows no such consumer.
+    """
+    end = time.monotonic() + _READ_LIMIT_MS / 1000
+    while True:
+        try:
+            return reader.has_message_available()
+        except pulsar.BrokerMetadataError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_PAUSE)
 
 
 def last_position(library: Library, topic: str) -> bytes | None:
