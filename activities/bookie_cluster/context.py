@@ -8,18 +8,17 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
 from activities.bookie_cluster.broker_control import BrokerController
-from activities.lifecycle.step import StepTask
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import survey
 from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.stores_task import StoresTask
 from clients.bookkeeper.cluster import Cluster, open_cluster
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader
-from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import StoreReader
-from clients.stores import Access, open_cas, open_cas_reader, open_reader, revoke_permits
+from clients.stores import open_cas, open_cas_reader, open_reader, revoke_permits
 from clients.zookeeper.coordination import Coordination, CoordinationReader
 from models.bookie_cluster.input import KIND, BookieCluster, BookieClusterInput, Direction, Ends, Routing
 from models.bookie_registry import SwitchClaim
@@ -27,7 +26,7 @@ from models.store_url import StoreUrl
 from spark.bookie_cluster.spec import LedgerPair
 
 
-class BookieClusterTask(StepTask[BookieClusterInput]):
+class BookieClusterTask(StoresTask[BookieClusterInput]):
     """One attempt at a step of a switch: entries go from `ends.source` to `ends.target`. Arguments as in `StepTask`.
 
     Attributes:
@@ -49,20 +48,6 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
     def ends(self) -> Ends:
         """Return the cluster that brokers leave in this direction, and the one that they will use."""
         return self.input.ends(self.direction)
-
-    @property
-    def access(self) -> Access:
-        """Credentials and timeout for the brokers' metadata store, and for both clusters.
-
-        Raises:
-            NoCredentials: the settings lack credentials that the input names.
-        """
-        return Access.of_each(self.input.store_credentials, self.runtime.stores_of)
-
-    @property
-    def admin(self) -> AdminAccess:
-        """Access to brokers; errors as in `access`."""
-        return self.runtime.admin_of(self.input.credentials)
 
     @property
     def pair(self) -> LedgerPair:
@@ -110,7 +95,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
         own = [
             "/" + cluster.root.root.removeprefix(store.root).split("/")[1]
             for cluster in (self.input.source, self.input.target)
-            if cluster.root.root.startswith(f"{store.root}/") and set(cluster.root.hosts) & set(store.hosts)
+            if cluster.root.root.startswith(f"{store.root}/") and cluster.root.shares_servers(store)
         ]
         survey(census, store, self.access, self.admin, own=own)
 

@@ -11,16 +11,15 @@ from itertools import chain, repeat
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
-from activities.lifecycle.step import StepTask
 from activities.metadata_store.background_tasks import BackgroundTasks
 from activities.metadata_store.claims import TargetKeeper
 from activities.metadata_store.flag import FlagKeeper, read_state
 from activities.metadata_store.source_watch import SourceWatch, Watches
 from activities.pulsar.coverage import survey
 from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.stores_task import StoresTask
 from clients.cas.claims import ClaimKeeper
-from clients.pulsar.admin.access import AdminAccess
-from clients.stores import Access, late_writes_last, open_cas, revoke_permits
+from clients.stores import late_writes_last, open_cas, revoke_permits
 from clients.zookeeper.watch import ChangeFeed
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
@@ -44,7 +43,7 @@ _FIRST_RETRY_SECONDS, _LATER_RETRY_SECONDS = 1.0, 10.0
 _REPEAT_FLAG = (5.0,) * 12 + (30.0,) * 28
 
 
-class MetadataStoreTask(StepTask[MetadataStoreInput]):
+class MetadataStoreTask(StoresTask[MetadataStoreInput]):
     """One attempt at a step of the migration, with its stores, claims and watch. Arguments as in `StepTask`."""
 
     kind = KIND
@@ -63,20 +62,6 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
         #: Metadata writes are blocked until this step is done.
         self.urgent = False
         self._flag: FlagKeeper | None = None
-
-    @property
-    def access(self) -> Access:
-        """Credentials and timeout for both stores.
-
-        Raises:
-            NoCredentials: the settings lack credentials that the input names.
-        """
-        return Access.of_each(self.input.store_credentials, self.runtime.stores_of)
-
-    @property
-    def admin(self) -> AdminAccess:
-        """Access to brokers; errors as in `access`."""
-        return self.runtime.admin_of(self.input.credentials)
 
     @property
     def pair(self) -> Pair:

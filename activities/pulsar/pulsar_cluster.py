@@ -10,7 +10,7 @@ from typing import Generic, Self, TypeVar
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.parallel import MAX_CONCURRENT_REQUESTS, ItemT, ResultT, map_concurrent
 from activities.lifecycle.runtime import Runtime
-from activities.pulsar.registrations import brokers
+from activities.pulsar.registrations import Service, brokers
 from clients.cas.store import CasStore
 from clients.errors import NoServer
 from clients.pulsar.admin.brokers import registered_service_url, registered_urls
@@ -101,6 +101,11 @@ class PulsarCluster(Generic[AccessT_co]):
         """Call `work` for all items, some concurrently; see `parallel.map_concurrent`."""
         return map_concurrent(self.context, items, work)
 
+    def registrations(self) -> list[Service]:
+        """Return the registrations of all active brokers in the metadata store."""
+        with open_reader(self.input.store, self.stores) as reader:
+            return brokers(reader)
+
     def brokers(self) -> list[tuple[str, PulsarAdminReader]]:
         """Return every active broker, with its address."""
         session = self._session()
@@ -118,8 +123,7 @@ class PulsarCluster(Generic[AccessT_co]):
             NoServer: no broker is registered.
         """
         access, address = self.runtime.admin_of(self.input.credentials), self.input.metadata_url
-        with open_reader(self.input.store, self.stores) as reader:
-            urls = [registered_service_url(broker.data, access) for broker in brokers(reader)]
+        urls = [registered_service_url(broker.data, access) for broker in self.registrations()]
         if not urls:
             raise NoServer(f"no broker is registered in {address}; start one", server=address)
         scheme = urls[0].partition("://")[0]
@@ -131,5 +135,4 @@ class PulsarCluster(Generic[AccessT_co]):
 
     def _broker_urls(self) -> list[tuple[str, list[str]]]:
         access = self.runtime.admin_of(self.input.credentials)
-        with open_reader(self.input.store, self.stores) as reader:
-            return [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
+        return [(service.name, registered_urls(service.data, access)) for service in self.registrations()]

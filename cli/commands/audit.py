@@ -65,7 +65,7 @@ async def read_acts(client: Client, workflow_id: str) -> list[Act]:
     Refused updates are not in the history.
 
     Raises:
-        CommandFailed: there is no such workflow.
+        CommandFailed: the workflow does not exist.
         RPCError: Temporal does not answer.
     """
     try:

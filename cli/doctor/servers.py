@@ -89,7 +89,7 @@ def _cluster_findings(
         cure = f"correct the input, or set {variable('credentials')}__{lacking.upper()}__…"
         yield failed(f"credentials of {servers.cluster}", CommandFailed(ExitCode.USAGE, str(error), cure))
         return None
-    lists = {name: _Hosts(settings, name) for name in (servers.credentials, *names.values())}
+    lists = {name: _Hosts(settings, name) for name in names.values()}
     hosts = lists[servers.credentials]
     for store in servers.stores.values():
         lists[names.get(store, servers.credentials)].add(store.hosts)

@@ -11,8 +11,9 @@ from pydantic import AfterValidator, Field, model_validator
 from models.base import Frozen
 from models.bookie_registry import REGISTRY, RESERVED
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
+from models.lifecycle.cluster import StoresInput
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
+from models.lifecycle.input import NO_CLEANUP, SourceCleanup
 from models.store_url import StoreUrl, parse_store_url, require_one_set, require_scheme
 
 KIND = "bookie-cluster"
@@ -102,15 +103,13 @@ class Ends(NamedTuple):
         return f"{self.source.name}-to-{self.target.name}"
 
 
-class BookieClusterInput(MigrationInput):
+class BookieClusterInput(StoresInput):
     """Input of `BookieClusterMigration`.
 
     Attributes:
         metadata_url: the brokers' metadata store, `zk:host:port[,...][/chroot]`.
         source: the cluster that brokers use now.
         target: the cluster that they must use.
-        credentials: name of the credentials in the worker's settings, for brokers, stores and bookies; empty for the
-            default ones.
         source_credentials: those of the source's store and bookies; by default `credentials`.
         target_credentials: those of the target's; by default `credentials`.
         routing: `restart` or `attribution`.
@@ -139,7 +138,6 @@ class BookieClusterInput(MigrationInput):
     metadata_url: Annotated[str, AfterValidator(_zookeeper)]
     source: BookieCluster
     target: BookieCluster
-    credentials: str = ""
     source_credentials: str | None = None
     target_credentials: str | None = None
     routing: Routing

@@ -7,7 +7,7 @@ from typing import Protocol
 from pydantic import Field
 
 from models.addresses import AdminUrl
-from models.lifecycle.input import WorkflowInput
+from models.lifecycle.input import MigrationInput, WorkflowInput
 from models.store_url import StoreAddress, StoreUrl, parse_store_url
 
 
@@ -29,6 +29,22 @@ class ClusterAccess(WorkflowInput):
     def store(self) -> StoreUrl:
         """The metadata store, parsed."""
         return parse_store_url(self.metadata_url)
+
+
+class StoresInput(MigrationInput):
+    """Base of inputs of migrations between stores, each of which may have credentials of its own.
+
+    Attributes:
+        credentials: name of the credentials in the worker's settings, for brokers, stores and bookies; empty for the
+            default ones.
+    """
+
+    credentials: str = ""
+
+    @property
+    def store_credentials(self) -> dict[StoreUrl, str]:
+        """Name of the credentials of each store, of which the brokers' is the first."""
+        raise NotImplementedError
 
 
 class Addresses(Protocol):

@@ -7,8 +7,9 @@ from enum import StrEnum
 
 from pydantic import Field, model_validator
 
+from models.lifecycle.cluster import StoresInput
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
+from models.lifecycle.input import NO_CLEANUP, SourceCleanup
 from models.lifecycle.units import format_value
 from models.store_url import StoreAddress, StoreUrl, parse_store_url, require_one_set
 
@@ -22,15 +23,13 @@ class Mode(StrEnum):
     OFFLINE = "offline"
 
 
-class MetadataStoreInput(MigrationInput):
+class MetadataStoreInput(StoresInput):
     """Input of `MetadataStoreMigration`.
 
     Attributes:
         source: address of the metadata: `zk:host:port[,...][/chroot]` or `oxia://host:port[/namespace]`.
         target: new address, in the same forms. Brokers get this text as their new store, so they must be able to reach
             it. Live migrations start from ZooKeeper.
-        credentials: name of the credentials in the worker's settings, for brokers and stores; empty for the
-            default ones.
         target_credentials: those of the target; by default `credentials`.
         mode: `live` or `offline`.
         preparation_timeout: how long brokers and bookies may take to recreate their ephemerals in the target.
@@ -52,7 +51,6 @@ class MetadataStoreInput(MigrationInput):
 
     source: StoreAddress
     target: StoreAddress
-    credentials: str = ""
     target_credentials: str | None = None
     mode: Mode = Mode.LIVE
     preparation_timeout: Duration = Field(default=timedelta(seconds=60), gt=timedelta(0), le=timedelta(hours=1))

@@ -12,7 +12,6 @@ import httpx
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.cluster_checks import check_store
 from activities.pulsar.exclusion import no_brokers
-from activities.pulsar.registrations import brokers as registered_brokers
 from activities.pulsar.releases import check_releases, read_broker
 from activities.scalable_topic.auto_scale import stored_policy
 from activities.scalable_topic.context import ClusterTask
@@ -21,7 +20,7 @@ from clients.json_text import read_object
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminDenied, AdminPreconditionFailed, AdminUnreachable, host_of
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
-from clients.stores import open_cas_reader, open_reader
+from clients.stores import open_cas_reader
 from models.broker_settings import configuration_store_apart
 from models.lifecycle.claim import Claim
 from models.lifecycle.failures import summarize
@@ -82,9 +81,8 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
                 "a configuration store apart from the metadata store is not supported; if both are one tree, name it "
                 "equally in metadataStoreUrl and configurationMetadataStoreUrl",
             )
-    with open_reader(task.input.store, task.cluster.stores) as reader:
-        for broker in registered_brokers(reader):
-            check_registration(findings, broker.name, broker.data)
+    for broker in task.cluster.registrations():
+        check_registration(findings, broker.name, broker.data)
     check_addresses(findings, task.input.admin_urls, [url for _, broker in brokers for url in broker.urls])
 
 

@@ -63,7 +63,7 @@ class Authority:
             name: the common name, and that of the files.
             host: the address.
             alias: a name of the host besides.
-            expired: whether it is no longer valid.
+            expired: whether its validity has ended.
             unit: the organizational unit, from which bookies take roles.
         """
         alternatives = f"san=ip:{host}" + (f",dns:{alias}" if alias else "")

@@ -13,10 +13,9 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import WorkflowEnvironment
 from temporalio.workflow import UnfinishedUpdateHandlersWarning
 
 from gateway.access.authenticator import Authenticator
@@ -31,13 +30,11 @@ from models.topic_controller.admission import MAX_CONSUMERS_OF_SUBSCRIPTION
 from models.topic_controller.input import controller_id
 from models.topic_controller.sessions import MAX_CONSUMERS_PER_UPDATE, Registrations
 from models.topic_controller.state import ControllerStatus
-from pulsar_devstack.servers.stack import StackSpec
 from temporal.client import start_workflow
-from temporal.converter import DATA_CONVERTER, MAX_INPUT
-from temporal.search_attributes import register_search_attributes
+from temporal.converter import MAX_INPUT
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.doubles import Hang
-from tests.workflows.lifecycle.harness import IDENTITY, Harness, with_workers
+from tests.workflows.lifecycle.harness import Harness, on_dev_server
 from tests.workflows.topic_controller.activities import PLAN, Script
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
@@ -47,10 +44,7 @@ NO_CONTENT, NOT_FOUND, CONFLICT, WRONG, UNAVAILABLE = 204, 404, 409, 412, 503
 @pytest.fixture(scope="module")
 async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
     """Workers of Temporal's dev server: others cannot list workflows, and refuse nothing."""
-    stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
-    client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
-    await register_search_attributes(client)
-    async with with_workers(WorkflowEnvironment.from_client(client)) as ready:
+    async with on_dev_server(make_stack) as ready:
         yield ready
 
 

@@ -29,7 +29,10 @@ from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE, observers_queu
 from models.lifecycle.report import Report
 from models.lifecycle.status import Status
 from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
+from pulsar_devstack.servers.stack import StackSpec
 from temporal.converter import DATA_CONVERTER
+from temporal.search_attributes import register_search_attributes
+from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Doubles, Script
 from tests.workflows.lifecycle.workers import workers
 from tests.workflows.metadata_store import activities as metadata_store_steps
@@ -212,6 +215,16 @@ async def harness(test_server: Path) -> AsyncGenerator[Harness]:
         await _register_search_attributes(env.client)
         async with with_workers(env) as ready:
             yield ready
+
+
+@asynccontextmanager
+async def on_dev_server(make_stack: MakeStack) -> AsyncGenerator[Harness]:
+    """Start Temporal's dev server and its workers; no time is skipped."""
+    stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
+    client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
+    await register_search_attributes(client)
+    async with with_workers(WorkflowEnvironment.from_client(client)) as ready:
+        yield ready
 
 
 @asynccontextmanager

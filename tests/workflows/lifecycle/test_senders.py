@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import socket
 from collections.abc import AsyncIterator
@@ -12,19 +11,15 @@ from typing import Any
 import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWorkflowInput
-from temporalio.testing import WorkflowEnvironment
 
 from cli.commands.audit import Act, read_acts
 from models.lifecycle.names import CALLER_HEADER
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import HoldChange, Verb, VerbRequest, WindowChange
-from pulsar_devstack.servers.stack import StackSpec
 from temporal.caller import act_for
 from temporal.client import connect
-from temporal.converter import DATA_CONVERTER
-from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
-from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, with_workers
+from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, on_dev_server
 from tests.workflows.metadata_store.activities import Script
 from workflows.lifecycle.caller import UNNAMED
 
@@ -34,10 +29,7 @@ USER = f"pulsar-migrate:{getpass.getuser()}@{socket.gethostname()}"
 @pytest.fixture(scope="module")
 async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
     """Starts migrations on Temporal's dev server, with a client that sends no name."""
-    stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
-    client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
-    await register_search_attributes(client)
-    async with with_workers(WorkflowEnvironment.from_client(client)) as ready:
+    async with on_dev_server(make_stack) as ready:
         yield ready
 
 

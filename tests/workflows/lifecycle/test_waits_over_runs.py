@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 import pytest
 from temporalio import workflow
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.testing import WorkflowEnvironment
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.worker import Worker
 
 from models.bookie_cluster.phases import Phase as SwitchPhase
@@ -25,13 +24,10 @@ from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.status import Outcome, ProgressReport, Status, WaitKind
 from models.lifecycle.verbs import Verb, WindowChange
 from models.metadata_store.phases import Phase
-from pulsar_devstack.servers.stack import StackSpec
-from temporal.converter import DATA_CONVERTER
-from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.doubles import Hang, Script
-from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, status_of, with_workers
+from tests.workflows.lifecycle.harness import Harness, Run, on_dev_server, status_of
 from tests.workflows.lifecycle.workers import RUNNER
 from tests.workflows.metadata_store import activities as metadata
 
@@ -48,10 +44,7 @@ LAST_BEFORE_PAUSE: dict[type[Script], str] = {metadata.Script: "pre_copy", switc
 @pytest.fixture(scope="module")
 async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
     """Starts migrations on Temporal's dev server; no time is skipped."""
-    stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
-    client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
-    await register_search_attributes(client)
-    async with with_workers(WorkflowEnvironment.from_client(client)) as ready:
+    async with on_dev_server(make_stack) as ready:
         yield ready
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import WorkflowEnvironment
 
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import TASK_QUEUE
@@ -19,11 +18,9 @@ from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import MAX_REASON, Verb
 from models.metadata_store.phases import Phase
 from models.metadata_store.state import MetadataStoreState
-from pulsar_devstack.servers.stack import StackSpec
-from temporal.converter import DATA_CONVERTER, MAX_INPUT
-from temporal.search_attributes import register_search_attributes
+from temporal.converter import MAX_INPUT
 from tests.support.stacks import MakeStack
-from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, with_workers
+from tests.workflows.lifecycle.harness import Harness, Run, on_dev_server
 from tests.workflows.metadata_store.activities import PLAN, Script
 from workflows.metadata_store.policy import POLICIES
 
@@ -34,10 +31,7 @@ _PROGRESS = {"task": "copied", "unit": "records", "done": 1, "as_of": "2026-01-0
 @pytest.fixture(scope="module")
 async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
     """Starts migrations on Temporal's dev server: the time-skipping one limits messages in its own way."""
-    stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
-    client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
-    await register_search_attributes(client)
-    async with with_workers(WorkflowEnvironment.from_client(client)) as ready:
+    async with on_dev_server(make_stack) as ready:
         yield ready
 
 

@@ -59,7 +59,7 @@ class Server(NamedTuple):
 
 @pytest.fixture(scope="module")
 async def server(make_stack: MakeStack) -> AsyncIterator[Server]:
-    """Temporal's dev server, behind a proxy that refuses OperatorService."""
+    """Temporal's dev server, and a proxy in front that refuses OperatorService."""
     stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
     async with refusing_proxy(stack.temporal_address) as (proxied, refusals):
         direct = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
