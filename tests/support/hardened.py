@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from pulsar_devstack.servers.toolchain import Toolchain
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.planted import SecretWatch
 from tests.support.lifecycle.worker import WorkerProcess
+from tests.support.packet_capture import PacketCapture, why_not
 from tests.support.stacks import MakeStack
 
 BLUE, GREEN = "blue", "green"
@@ -45,6 +46,7 @@ class HardenedEnvironment:
         worker: serves migrations of both.
         operator: starts and steers them.
         watch: looks for secrets in programs and temporary files of the worker.
+        capture: the packets of all links; None where packets cannot be captured.
     """
 
     hardening: Hardening
@@ -53,6 +55,7 @@ class HardenedEnvironment:
     worker: WorkerProcess
     operator: Operator
     watch: SecretWatch
+    capture: PacketCapture | None
 
     def admin(self, stack: Stack) -> StackAdmin:
         """Return the admin interface of a cluster, as its superuser; a context manager."""
@@ -78,8 +81,10 @@ class HardenedEnvironment:
             admin.namespaces.grant(namespace, APPLICATION, [NamespaceAction.PRODUCE, NamespaceAction.CONSUME])
 
     def assert_no_secret_is_seen(self) -> None:
-        """Check that no secret is in programs or files of the worker, in its log, its metrics or a history."""
+        """Check that no secret is in programs, files, log and metrics of the worker, in a history or in a packet."""
         assert not self.watch.found
+        if self.capture:
+            assert not self.capture.found([secret.encode() for secret in secrets(self.hardening)])
         metrics = httpx.get(f"http://{self.worker.metrics_address}/metrics", trust_env=False).content
         for text in (self.worker.log.read_bytes(), metrics, *self.operator.histories()):
             assert text
@@ -104,13 +109,14 @@ def hardened_environment(make_stack: MakeStack, tools: Toolchain, folder: Path) 
             temporal.temporal_address, folder, TMPDIR=str(temporary), SPARK_LOCAL_DIRS=str(temporary), **settings
         ) as worker,
         Operator(temporal.temporal_address) as operator,
-        SecretWatch(lambda: worker.pids, _secrets(hardening), [temporary]) as watch,
+        SecretWatch(lambda: worker.pids, secrets(hardening), [temporary]) as watch,
+        nullcontext() if why_not() else PacketCapture(folder / "packets") as capture,
     ):
         blue, green = pool.map(make_stack, map(hardening.harden, (_BLUE, _GREEN)))
-        yield HardenedEnvironment(hardening, blue, green, worker, operator, watch)
+        yield HardenedEnvironment(hardening, blue, green, worker, operator, watch, capture)
 
 
-def _secrets(hardening: Hardening) -> list[str]:
+def secrets(hardening: Hardening) -> list[str]:
     """Return passwords, tokens and the key of the tokens, as text."""
     texts = [file.read_text() for pattern in ("*.password", "*.token") for file in hardening.folder.glob(pattern)]
     return [*texts, base64.b64encode((hardening.folder / "token.secret").read_bytes()).decode()]

@@ -24,7 +24,8 @@ from pulsar_devstack.hardening import APPLICATION
 from pulsar_devstack.plain_links import plain_ports
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.traffic.runner import Traffic
-from tests.support.hardened import HardenedEnvironment
+from tests.support.hardened import HardenedEnvironment, secrets
+from tests.support.packet_capture import why_not
 
 NAMESPACE = "links/space"
 TOPIC = f"persistent://{NAMESPACE}/topic"
@@ -41,6 +42,15 @@ def test_clients_with_credentials_are_served(hardened: HardenedEnvironment) -> N
     with Traffic.here(hardened.blue.broker_url, [TOPIC], options=hardened.client_options()) as traffic:
         traffic.wait_for_more(20)
         assert traffic.verify() >= 20
+
+
+def test_no_packet_has_a_secret(hardened: HardenedEnvironment) -> None:
+    """Packets of all links, those of the start included, hold no password, token or key; the capture itself works."""
+    if hardened.capture is None:
+        pytest.skip(why_not())
+    with Traffic.here(hardened.blue.broker_url, [TOPIC], options=hardened.client_options()) as traffic:
+        traffic.wait_for_more(20)
+    assert not hardened.capture.found([secret.encode() for secret in secrets(hardened.hardening)])
 
 
 def test_no_port_serves_plain_clients(hardened: HardenedEnvironment) -> None:

@@ -31,7 +31,7 @@ from gateway.settings import GatewaySettings
 from tests.support.gateway.played import Played
 from tests.support.gateway.tokens import token_entry, write
 
-SILENT = 2500
+SILENT = 5000
 TOKEN = "operators-token"
 TOPIC = "/admin/v2/scalable/acme/shop/orders"
 
