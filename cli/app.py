@@ -13,6 +13,7 @@ from cli.commands.doctor import doctor_app
 from cli.commands.features import features_app
 from cli.commands.history import history_command, replay_command
 from cli.commands.list import list_command
+from cli.commands.page import page_command
 from cli.commands.processes import codec_server_command, gateway_command, worker_command
 from cli.commands.start import start_app
 from cli.commands.status import report_command, status_command
@@ -60,6 +61,7 @@ for _kind in KINDS.values():
     for _name, _command in commands_of(_kind).items():
         app.command(_name, rich_help_panel=f"Steering a {_kind.name}")(_command)
 app.command("worker", rich_help_panel=_PROCESSES)(worker_command)
+app.command("page", rich_help_panel=_PROCESSES)(page_command)
 app.command("gateway", rich_help_panel=_PROCESSES)(gateway_command)
 app.command("codec-server", rich_help_panel=_PROCESSES)(codec_server_command)
 app.add_typer(doctor_app(), name="doctor", rich_help_panel=_PROCESSES)

@@ -22,7 +22,6 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from cli.options import hint
-from cli.view import View, not_found, read_view
 from models.base import faults
 from models.lifecycle.input import WorkflowInput
 from models.lifecycle.names import keyword, summary_line
@@ -30,6 +29,7 @@ from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT, connect, start_workflow
 from temporal.encryption import PayloadUnreadable
 from temporal.search_attributes import create_line, missing_search_attributes, register_search_attributes
+from views.migration import View, not_found, read_view
 from worker.catalog import Registered
 
 AnswerT = TypeVar("AnswerT")

@@ -35,8 +35,8 @@ _MOST_COMPLETIONS = 50
 def running_ids(incomplete: str) -> list[str]:
     """Return the ids of running migrations that start as typed; none if Temporal does not answer at once."""
     # Imported here: the shell's own start-up loads this module too.
-    from cli.view import RUNNING, list_filter
     from temporal.client import connect
+    from views.migration import RUNNING, list_filter
 
     async def work() -> list[str]:
         async with asyncio.timeout(COMPLETION_TIMEOUT.total_seconds()):

@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import quote
 
 from cli.operations import against_temporal
-from cli.view import View, read_view
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
@@ -35,6 +34,7 @@ from pulsar_devstack.servers.provision import provision
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.client_access import ANONYMOUS, ClientAccess
+from views.migration import View, read_view
 
 _ANSWER_LIMIT = 60.0
 _READY_LIMIT = 90.0

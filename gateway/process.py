@@ -11,11 +11,10 @@ import ssl
 from collections.abc import Generator
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
-from temporalio.client import Client
 
 from gateway.access.authenticator import Authenticator
 from gateway.access.grants import JwtRoles, Tokens
@@ -70,12 +69,14 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
     client = await connect(server_runtime(metrics_address=""))
     await register_for_server(client)
     app = build_app(Controllers(client, settings), settings, authenticator)
-    server = build_server(app, settings)
+    server = build_server(app, settings, max(settings.change_deadline, settings.consumer_deadline))
     allow_files(settings.max_connections)
-    listener = _listen(settings)
+    listener = listen(settings, PREFIX)
     serving = asyncio.create_task(server.serve([listener]))
-    renewing = asyncio.create_task(_renew_certificate(server.config, settings))
-    _report_ready(client, settings, listener, ready_file)
+    renewing = asyncio.create_task(renew_certificate(server.config, settings))
+    temporal = f"{client.service_client.config.target_host}/{client.namespace}"
+    line = f"gateway ready: {url_of(listener, settings)} cluster={settings.cluster} temporal={temporal}"
+    report_ready(line, ready_file)
     await asyncio.wait((stop, serving), return_when=asyncio.FIRST_COMPLETED)
     withdraw(ready_file)
     server.should_exit = True
@@ -115,18 +116,34 @@ class Server(uvicorn.Server):
         self.started = True
 
 
-def build_server(app: ASGIApp, settings: GatewaySettings) -> Server:
-    """Return the server of an application.
+class Listening(Protocol):
+    """Settings of a process that serves HTTP: address, limits and TLS, as in `GatewaySettings`."""
+
+    @property
+    def host(self) -> str: ...  # noqa: D102 - described there
+    @property
+    def port(self) -> int: ...  # noqa: D102
+    @property
+    def max_connections(self) -> int: ...  # noqa: D102
+    @property
+    def tls_certificate(self) -> str: ...  # noqa: D102
+    @property
+    def tls_key(self) -> str: ...  # noqa: D102
+    @property
+    def tls_client_ca(self) -> str: ...  # noqa: D102
+
+
+def build_server(app: ASGIApp, settings: Listening, longest: timedelta) -> Server:
+    """Return the server of an application, whose answers take at most a given time.
 
     Raises:
         CommandFailed: the certificate of the settings cannot be used.
     """
-    longest = max(settings.change_deadline, settings.consumer_deadline).total_seconds()
-    connections = Connections(settings.max_connections, IDLE_SECONDS, longest + _ANSWER_SECONDS)
+    connections = Connections(settings.max_connections, IDLE_SECONDS, longest.total_seconds() + _ANSWER_SECONDS)
     return Server(_config(connections.serving(app), settings), connections)
 
 
-def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
+def _config(app: object, settings: Listening) -> uvicorn.Config:
     config = uvicorn.Config(
         app,  # pyright: ignore[reportArgumentType] - an ASGI application
         lifespan="off",
@@ -153,15 +170,18 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
     return config
 
 
-def _listen(settings: GatewaySettings) -> socket.socket:
+def listen(settings: Listening, prefix: str) -> socket.socket:
+    """Return the socket of a server; `prefix` is that of its settings.
+
+    Raises:
+        CommandFailed: the address is taken, or is not one of this machine.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         cause = f"cannot listen on {settings.host}:{settings.port}: {error}."
-        cure = (
-            "set PULSAR_MIGRATE_GATEWAY_HOST and PULSAR_MIGRATE_GATEWAY_PORT to an address of this machine that is free"
-        )
+        cure = f"set {prefix}HOST and {prefix}PORT to an address of this machine that is free"
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
 
 
@@ -194,18 +214,18 @@ def _jwts(settings: GatewaySettings) -> tuple[JwtVerifier, JwtRoles]:
     return verifier, JwtRoles(Path(settings.jwt_roles_file))
 
 
-async def _renew_certificate(config: uvicorn.Config, settings: GatewaySettings) -> None:
+async def renew_certificate(config: uvicorn.Config, settings: Listening) -> None:
+    """Follow the certificate of a server, if it has one; runs until it is cancelled."""
     if config.ssl is not None:
         await follow(config.ssl, Path(settings.tls_certificate), Path(settings.tls_key))
 
 
-def _report_ready(client: Client, settings: GatewaySettings, listener: socket.socket, ready_file: Path | None) -> None:
+def url_of(listener: socket.socket, settings: Listening) -> str:
+    """Return the address of a server that listens."""
     host, port = listener.getsockname()[:2]
     scheme = "https" if settings.tls_certificate else "http"
     shown = f"[{host}]" if ":" in host else host
-    temporal = f"{client.service_client.config.target_host}/{client.namespace}"
-    line = f"gateway ready: {scheme}://{shown}:{port} cluster={settings.cluster} temporal={temporal}"
-    report_ready(line, ready_file)
+    return f"{scheme}://{shown}:{port}"
 
 
 async def follow(

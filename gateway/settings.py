@@ -17,7 +17,7 @@ from pulsar_wire.hosts import listed_hosts
 
 PREFIX = "PULSAR_MIGRATE_GATEWAY_"
 
-_LOOPBACK = ("localhost", "127.0.0.0/8", "::1")
+LOOPBACK = ("localhost", "127.0.0.0/8", "::1")
 
 
 def _hosts(given: Any) -> Any:
@@ -130,7 +130,7 @@ class GatewaySettings(BaseSettings):
     def own_hosts(self) -> tuple[str, ...]:
         """Names by which clients may address this gateway."""
         public = (urlsplit(self.public_url).hostname or "",) if self.public_url else ()
-        return (*self.hosts, *_LOOPBACK, *listed_hosts((self.host, *public)))
+        return (*self.hosts, *LOOPBACK, *listed_hosts((self.host, *public)))
 
     @property
     def max_requests(self) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import pydantic
 from pydantic_settings import BaseSettings
@@ -19,6 +20,7 @@ PREFIX = "PULSAR_MIGRATE_"
 _READ_ELSEWHERE = (
     "PULSAR_MIGRATE_GATEWAY_",
     "PULSAR_MIGRATE_CODEC_SERVER_",
+    "PULSAR_MIGRATE_PAGE_",
     "PULSAR_MIGRATE_PAYLOAD_",
     "PULSAR_MIGRATE_CREDENTIALS__",
     "PULSAR_MIGRATE_IMAGE_",
@@ -28,19 +30,20 @@ _NO_SETTINGS = frozenset(f"{PREFIX}{name}" for name in ("LOG", "CLUSTER", "CACHE
 """Variables of the log, the commands, the development servers and their tests."""
 
 
-def settings_of(kind: type[SettingsT], prefix: str) -> SettingsT:
+def settings_of(kind: type[SettingsT], prefix: str, options: Mapping[str, Any] | None = None) -> SettingsT:
     """Return the settings of this process.
 
     Args:
         kind: class of the settings.
         prefix: prefix of their environment variables.
+        options: values that replace those of the environment.
 
     Raises:
         CommandFailed: a variable is wrong or unknown; the message names it.
     """
     _require_known(kind, prefix)
     try:
-        return kind()
+        return kind(**(options or {}))
     except pydantic.ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         if not fault["loc"]:

@@ -16,10 +16,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from cli.operations import against_temporal
 from cli.options import Form, Output, WorkflowId, answer
 from cli.tables import print_table
-from cli.view import not_found
 from models.lifecycle.units import format_value
 from models.text import shown
 from temporal.client import ANSWER_LIMIT
+from views.migration import not_found
 from workflows.lifecycle.caller import named_caller
 
 _HEAD = ("TIME", "WHAT", "NAMED SENDER", "CLIENT", "PRINCIPAL", "ARGUMENTS")

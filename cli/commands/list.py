@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from pydantic import BaseModel
-from temporalio.client import Client, WorkflowExecution
+from temporalio.client import Client
 
 from cli.operations import against_temporal, hint_at_missing_attributes
 from cli.options import Form, Output, answer
 from cli.rendering import ago
 from cli.tables import print_table
-from cli.view import RUNNING, View, list_filter, read_view
-from models.lifecycle.status import Outcome, Progress, Waiting
-from temporal.client import ANSWER_LIMIT
-from worker.catalog import KINDS
+from views.listing import Listed, list_migrations
 
 _HEAD = ("KIND", "CLUSTER", "PHASE", "SINCE", "STATE")
 
@@ -67,108 +62,3 @@ def _state(migration: Listed) -> str:
     if migration.failure:
         return f"{migration.outcome}: {migration.failure}"
     return str(migration.outcome or migration.execution.lower())
-
-
-QUERY_LIMIT = timedelta(seconds=2)
-"""Longest wait for the status of one migration: a few without a worker must not delay the list by minutes."""
-
-MAX_CONCURRENT_QUERIES = 8
-"""Most migrations that are queried at once."""
-
-
-class Listed(BaseModel):
-    """A migration in the list.
-
-    Attributes:
-        execution: Temporal's status of the workflow: RUNNING, COMPLETED, FAILED, …
-        phase: the running phase, or the last one.
-        outcome: state, or how it ended; None if it is unknown.
-        failure: type of the failure that ended it, for example `PrecheckFailed`; empty for none.
-        waiting: what it waits for; None if it waits for nothing, or no worker answered.
-        progress: progress of the running phase; None if nothing is counted.
-        silence: why the migration itself did not answer; empty if it did.
-        since: start of the wait; else start of the running phase; else the end.
-    """
-
-    workflow_id: str
-    run_id: str
-    kind: str
-    cluster: str
-    target: str
-    execution: str
-    phase: str
-    outcome: Outcome | None
-    failure: str
-    waiting: Waiting | None
-    progress: Progress | None
-    silence: str
-    since: datetime
-    started: datetime
-    closed: datetime | None
-
-
-async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> list[Listed]:
-    """Return migrations that are not part of another one: running ones first, then by start, newest first.
-
-    Args:
-        client: client of Temporal.
-        ended: whether to include ended migrations.
-        limit: most migrations to return; None for all.
-
-    Raises:
-        RPCError: Temporal does not answer.
-    """
-    workflows = await _top_level(client, list_filter(RUNNING), limit)
-    remaining = None if limit is None else limit - len(workflows)
-    if ended and remaining != 0:
-        # A run that continued as new belongs to a migration that continues.
-        closed = list_filter("!= 'Running' AND ExecutionStatus != 'ContinuedAsNew'")
-        workflows += await _top_level(client, closed, remaining)
-    free = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
-
-    async def read(workflow: WorkflowExecution) -> Listed:
-        async with free:
-            running = workflow.close_time is None
-            view = await read_view(client, workflow.id, run_id=workflow.run_id, with_status=running, limit=QUERY_LIMIT)
-            return _listed(workflow, view)
-
-    listed = await asyncio.gather(*map(read, workflows))
-    return sorted(listed, key=lambda migration: (migration.closed is None, migration.started), reverse=True)
-
-
-async def _top_level(client: Client, query: str, limit: int | None) -> list[WorkflowExecution]:
-    """Return migrations that match a query, without children of others, of which there may be hundreds."""
-    workflows: list[WorkflowExecution] = []
-    async for workflow in client.list_workflows(query, rpc_timeout=ANSWER_LIMIT):
-        if workflow.parent_id is None:
-            workflows.append(workflow)
-        if len(workflows) == limit:
-            break
-    return workflows
-
-
-def _listed(workflow: WorkflowExecution, view: View) -> Listed:
-    name = workflow.workflow_type
-    kind = next((kind.name for kind in KINDS.values() if kind.workflow == name), name)
-    reported = view.status or view.report
-    target = workflow.search_attributes.get("MigrationTarget", [""])[0]
-    history = reported.history if reported else []
-    began = next((entry.started for entry in history if entry.ended is None), view.started)
-    waiting = view.status.waiting if view.status else None
-    return Listed(
-        workflow_id=view.workflow_id,
-        run_id=view.run_id,
-        kind=kind,
-        cluster=reported.cluster if reported else view.workflow_id.removeprefix(f"{kind}/").partition("/")[0],
-        target=view.status.target if view.status else str(target),
-        execution=view.execution,
-        phase=view.status.phase if view.status else view.phase or (history[-1].phase if history else ""),
-        outcome=Outcome.FAILED if view.failure else reported.outcome if reported else None,
-        failure=view.failure.kind if view.failure else "",
-        waiting=waiting,
-        progress=view.status.progress if view.status else None,
-        silence=view.silence,
-        since=(view.closed or (waiting.since if waiting else began)).astimezone(UTC),
-        started=history[0].started if history else view.started,
-        closed=view.closed,
-    )

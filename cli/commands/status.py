@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.live import Live
 from temporalio.client import Client
 
-from cli.commands.list import QUERY_LIMIT
 from cli.operations import against_temporal, follow, hint_at_missing_attributes, query_line
 from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.rendering import ending, headline, lines, screen
-from cli.view import View, code_of_report, read_view
 from models.text import printable_json
 from process.exit_codes import CommandFailed, ExitCode
+from views.listing import QUERY_LIMIT
+from views.migration import View, code_of_report, read_view
 
 _EVERY = timedelta(seconds=2)
 

@@ -12,18 +12,19 @@ from temporalio.client import Client
 from cli.inputs import parse_duration
 from cli.operations import against_temporal, checked, send_update
 from cli.options import Form, Output, WorkflowId, answer
-from cli.view import read_view
 from models.lifecycle.status import CutoverPlan
-from models.lifecycle.verbs import CutoverTime, HoldChange, Speed, Verb, VerbRequest, VerbResponse, WindowChange
+from models.lifecycle.verbs import (
+    VERB_HELP,
+    CutoverTime,
+    HoldChange,
+    Speed,
+    Verb,
+    VerbRequest,
+    VerbResponse,
+    WindowChange,
+)
 from process.exit_codes import CommandFailed
-
-HELP = {
-    Verb.ROLLBACK: "Undo a migration; refused after its point of no return.",
-    Verb.CLEANUP: "Clean up the old side of a committed migration.",
-    Verb.PAUSE: "Pause a migration before the next step at which waiting is safe.",
-    Verb.RESUME: "Continue after `pause`.",
-    Verb.PROCEED: "Open the gate at which a migration waits.",
-}
+from views.migration import read_view
 
 
 def verb_command(verb: Verb) -> Callable[..., None]:
@@ -44,7 +45,7 @@ def verb_command(verb: Verb) -> Callable[..., None]:
         listed = ", ".join(response.legal) or "none"
         answer(output, [f"{verb} accepted: {response.why}. Legal now: {listed}"], response)
 
-    run.__doc__ = HELP[verb]
+    run.__doc__ = VERB_HELP[verb]
     return run
 
 

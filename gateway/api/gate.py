@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.access.authenticator import Authenticator
 from gateway.access.principals import Principal
 from gateway.access.rates import Rates
-from gateway.api.rights import authorize, find
+from gateway.api.rights import find
 from gateway.errors import HTTPProblem
+from gateway.settings import PREFIX
 from pulsar_wire.hosts import is_listed
 from temporal.caller import act_for
 
@@ -63,6 +65,25 @@ class _Visit:
         _log.info(" ".join(f"{name}=%s" for name in seen), *seen.values(), extra=seen)
 
 
+class Authenticates(Protocol):
+    """Authenticates requests by their header `Authorization`."""
+
+    def authenticate(self, authorization: str | None) -> Principal:
+        """Return who sends a request; raise `HTTPProblem` for an unknown sender."""
+        ...
+
+
+class Permission(Protocol):
+    """Rights that a request needs; `route` is its path for the access log."""
+
+    @property
+    def route(self) -> str: ...  # noqa: D102 - described above
+
+    def authorize(self, principal: Principal) -> None:
+        """Check that a principal may send the request; raise `HTTPProblem` if not."""
+        ...
+
+
 class Gate:
     """Lets requests in that may be served.
 
@@ -73,16 +94,23 @@ class Gate:
         rate: requests per second of one identity.
         most: most requests that are served at the same time.
         open_paths: further paths that need no token, also as prefixes that end with a slash.
+        find: returns what a method and a path need.
+        process: name of the process, for notes of workflows.
+        hosts_setting: variable with `hosts`, for the message of a refusal.
     """
 
     def __init__(  # noqa: PLR0917 - Starlette gives them by name
         self,
         app: ASGIApp,
-        authenticator: Authenticator,
+        authenticator: Authenticates,
         hosts: tuple[str, ...],
         rate: float,
         most: int,
         open_paths: tuple[str, ...] = (),
+        *,
+        find: Callable[[str, str], Permission] = find,
+        process: str = "gateway",
+        hosts_setting: str = f"{PREFIX}HOSTS",
     ) -> None:
         self._app = app
         self._authenticator = authenticator
@@ -92,6 +120,9 @@ class Gate:
         self._most = most
         self._in_flight = 0
         self._open_paths = open_paths
+        self._find = find
+        self._process = process
+        self._hosts_setting = hosts_setting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -129,7 +160,7 @@ class Gate:
             return
         self._in_flight += 1
         try:
-            with act_for(f"{visit.identity} (gateway)"):
+            with act_for(f"{visit.identity} ({self._process})"):
                 await self._app(scope, receive, send)
         finally:
             self._in_flight -= 1
@@ -146,7 +177,7 @@ class Gate:
             name = ""
         if not is_listed(name, self._hosts):
             reason = (
-                f"{name or 'no host'} is not a name of this gateway; add it to PULSAR_MIGRATE_GATEWAY_HOSTS if it is"
+                f"{name or 'no host'} is not a name of this {self._process}; add it to {self._hosts_setting} if it is"
             )
             raise HTTPProblem(HTTPStatus.MISDIRECTED_REQUEST, reason)
         origins = _headers(scope, b"origin")
@@ -165,9 +196,9 @@ class Gate:
             raise HTTPProblem(HTTPStatus.TOO_MANY_REQUESTS, reason, {"Retry-After": "10"}) from None
 
     def _check_rights(self, scope: Scope, principal: Principal, visit: _Visit) -> None:
-        request = find(scope["method"], scope["path"])
+        request = self._find(scope["method"], scope["path"])
         visit.route = request.route
-        authorize(principal, request)
+        request.authorize(principal)
         if not self._requests.take(principal.identity):
             reason = f"{principal.identity} sends too many requests; retry later"
             raise HTTPProblem(HTTPStatus.TOO_MANY_REQUESTS, reason, {"Retry-After": "2"})

@@ -47,6 +47,21 @@ class Request(NamedTuple):
     tenant: str
     namespace: str
 
+    def authorize(self, principal: Principal) -> None:
+        """Check that a principal may send the request.
+
+        Raises:
+            HTTPProblem: its role or its tenants are not sufficient.
+        """
+        if not principal.may_use(self.tenant, self.namespace):
+            reason = f"{principal.identity} has no rights in {self.tenant}/{self.namespace}"
+        elif not principal.role.allows(self.needed):
+            reason = f"{principal.identity} has the role {principal.role}; this request needs {self.needed}"
+        else:
+            return
+        challenge = f'Bearer realm="pulsar-migrate", error="insufficient_scope", scope="{self.needed}"'
+        raise HTTPProblem(HTTPStatus.FORBIDDEN, reason, {"WWW-Authenticate": challenge})
+
 
 def find(method: str, path: str) -> Request:
     """Return the listed request of a method and a path.
@@ -61,19 +76,3 @@ def find(method: str, path: str) -> Request:
             allowed = ", ".join(sorted(methods))
             raise HTTPProblem(HTTPStatus.METHOD_NOT_ALLOWED, f"use {allowed} for this path", {"Allow": allowed})
     raise HTTPProblem(HTTPStatus.NOT_FOUND, "there is no such path")
-
-
-def authorize(principal: Principal, request: Request) -> None:
-    """Check that a principal may send a request.
-
-    Raises:
-        HTTPProblem: its role or its tenants are not sufficient.
-    """
-    if not principal.may_use(request.tenant, request.namespace):
-        reason = f"{principal.identity} has no rights in {request.tenant}/{request.namespace}"
-    elif not principal.role.allows(request.needed):
-        reason = f"{principal.identity} has the role {principal.role}; this request needs {request.needed}"
-    else:
-        return
-    challenge = f'Bearer realm="pulsar-migrate", error="insufficient_scope", scope="{request.needed}"'
-    raise HTTPProblem(HTTPStatus.FORBIDDEN, reason, {"WWW-Authenticate": challenge})

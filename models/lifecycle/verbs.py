@@ -24,6 +24,16 @@ class Verb(StrEnum):
     PROCEED = "proceed"
 
 
+VERB_HELP = {
+    Verb.ROLLBACK: "Undo a migration; refused after its point of no return.",
+    Verb.CLEANUP: "Clean up the old side of a committed migration.",
+    Verb.PAUSE: "Pause a migration before the next step at which waiting is safe.",
+    Verb.RESUME: "Continue after `pause`.",
+    Verb.PROCEED: "Open the gate at which a migration waits.",
+}
+"""What each verb does, in one sentence."""
+
+
 class VerbRequest(Frozen):
     """The argument of the `steer` update: a verb, and the reason for it."""
 

@@ -19,7 +19,20 @@ from tests.support.wheel import ROOT, Environment, build_wheel, runtime_environm
 
 CLUSTER = "wheel"
 NODES = 500
-OURS = ("models", "clients", "spark", "activities", "workflows", "temporal", "process", "worker", "gateway", "cli")
+OURS = (
+    "models",
+    "clients",
+    "spark",
+    "activities",
+    "workflows",
+    "temporal",
+    "process",
+    "worker",
+    "gateway",
+    "views",
+    "page",
+    "cli",
+)
 FOREIGN = 'raise ImportError(f"{__name__} is a foreign package: {__file__}")\n'
 _LIMIT = 120
 

@@ -18,7 +18,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from cli.rendering import headline
-from cli.view import View, read_view
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.report import Report
@@ -26,6 +25,7 @@ from models.lifecycle.status import Outcome, Progress, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest, VerbResponse, WindowChange
 from temporal.converter import DATA_CONVERTER
 from tests.support.waiting import wait_for
+from views.migration import View, read_view
 from worker.catalog import KINDS
 
 ResultT = TypeVar("ResultT")

@@ -10,13 +10,13 @@ import pytest
 
 from cli import app as cli
 from cli.options import read_settings
-from cli.view import code_of_report
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from process.exit_codes import MEANINGS, CommandFailed, ExitCode, code_of_failure, table
 from process.logs import JsonLines, configure_logs
 from temporal.search_attributes import create_line
+from views.migration import code_of_report
 
 
 def test_numbers_never_change() -> None:

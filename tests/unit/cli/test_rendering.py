@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.rendering import NOTES, ago, described, ending, headline, lines, screen
-from cli.view import Failure, Step, View
+from cli.rendering import NOTES, ago, ending, headline, lines, screen
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.report import Report
 from models.lifecycle.status import (
@@ -26,6 +25,8 @@ from models.lifecycle.status import (
     WaitKind,
 )
 from models.lifecycle.verbs import Verb
+from views.migration import Failure, Step, View
+from views.values import described
 from worker.catalog import KINDS
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -113,7 +113,9 @@ async def running(folder: Path, certificate: tuple[Path, Path] | None = None, **
         settings |= {"tls_certificate": str(certificate[0]), "tls_key": str(certificate[1])}
     tokens = write(folder / "tokens", token_entry(TOKEN, "admin"))
     given = GatewaySettings.model_validate({**settings, **more})
-    server = build_server(build_app(Played(), given, Authenticator(Tokens(tokens))), given)
+    server = build_server(
+        build_app(Played(), given, Authenticator(Tokens(tokens))), given, datetime.timedelta(seconds=60)
+    )
     listener = await asyncio.to_thread(_listen)
     serving = asyncio.create_task(server.serve([listener]))
     context = ssl.create_default_context(cafile=str(certificate[0])) if certificate else None

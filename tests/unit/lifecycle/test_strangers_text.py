@@ -16,7 +16,6 @@ from rich.markdown import Markdown
 from cli.options import Form, answer, hint
 from cli.rendering import headline, lines, screen
 from cli.tables import print_table
-from cli.view import Failure, Step, View
 from clients.errors import StoreUnreachable
 from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.wire.connection import refused
@@ -37,6 +36,7 @@ from models.segments.segment import SubscriptionKind
 from models.topic_controller.state import ControllerStatus
 from process.exit_codes import CommandFailed, ExitCode, report
 from process.logs import configure_logs
+from views.migration import Failure, Step, View
 from workflows.lifecycle.status import render
 from workflows.topic_controller import details
 

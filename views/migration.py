@@ -33,7 +33,7 @@ RUNNING = "= 'Running'"
 """Status of running migrations, for `list_filter`."""
 
 SHOWN_CHILDREN = 5
-"""Most child workflows whose status is read; more would make `status` slow, and its output long."""
+"""Most child workflows whose status a command reads; more would make `status` slow, and its output long."""
 
 
 class Step(BaseModel):
@@ -72,7 +72,7 @@ class View(BaseModel):
         status: the migration's own status, with the progress from heartbeats; None if no worker returned it, and
                 `silence` says why.
         steps: pending steps.
-        children: running child workflows, such as batches of a wave; the oldest ones, and at most five.
+        children: running child workflows, such as batches of a wave; the oldest ones, and not all.
         children_count: number of all running child workflows.
         report: report of a migration that ended with one; otherwise `failure` says why not.
     """
@@ -119,6 +119,7 @@ async def read_view(
     run_id: str | None = None,
     with_status: bool = True,
     limit: timedelta = ANSWER_LIMIT,
+    children: int = SHOWN_CHILDREN,
 ) -> View:
     """Read the view of a migration from Temporal and, through one of its workers, from the migration itself.
 
@@ -128,6 +129,7 @@ async def read_view(
         run_id: one of its runs; the newest by default.
         with_status: whether to query the migration itself.
         limit: longest wait for its answer.
+        children: most child workflows whose status is read.
 
     Raises:
         CommandFailed: there is no such workflow, or it is not a migration.
@@ -147,10 +149,10 @@ async def read_view(
     status, silence = await _ask(handle, described, limit) if with_status else (None, "")
     steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
     running = described.raw_description.pending_children
-    children = await asyncio.gather(
+    read = await asyncio.gather(
         *(
-            read_view(client, child.workflow_id, with_status=with_status, limit=limit)
-            for child in running[:SHOWN_CHILDREN]
+            read_view(client, child.workflow_id, with_status=with_status, limit=limit, children=children)
+            for child in running[:children]
         )
     )
     report, failure = await _end(handle, described)
@@ -165,7 +167,7 @@ async def read_view(
         status=with_latest_progress(status, steps) if status else None,
         silence=silence,
         steps=steps,
-        children=children,
+        children=read,
         children_count=len(running),
         report=report,
         failure=failure,

@@ -1,0 +1,1 @@
+"""The page: one migration on one screen, live or as a file."""

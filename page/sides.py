@@ -1,0 +1,292 @@
+"""Both sides of a migration in numbers, who is still on the old one, and what clients felt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from models.lifecycle.status import Outcome, Progress
+from models.lifecycle.units import Quantity, Unit
+from page.guide import BATCH, Guide
+from views.migration import View
+
+_NUMBER = Unit(Quantity.NUMBER)
+
+Values = Mapping[str, Any]
+
+
+class Sides(NamedTuple):
+    """Two bars: they become equal, or one falls as the other rises.
+
+    Attributes:
+        unit: what is counted.
+        old, new: counts of both sides.
+        total: length of a full bar.
+        crossing: what leaves the old side arrives on the new one; otherwise the new side becomes a copy.
+        note: how the numbers came about.
+    """
+
+    unit: str
+    old: int
+    new: int
+    total: int
+    crossing: bool
+    note: str
+
+    @property
+    def equal(self) -> bool:
+        """True once nothing is missing on the new side."""
+        return self.new >= self.total
+
+    @property
+    def share(self) -> float:
+        """Share of the new side, from 0 to 1."""
+        return min(1.0, self.new / self.total) if self.total else 1.0
+
+
+class Known(NamedTuple):
+    """What is known of a migration, from its status or its report."""
+
+    phase: str
+    facts: Values
+    figures: Values
+    certificate: Values
+    progress: Progress | None
+    failed: int = 0
+
+
+def known_of(view: View) -> Known:
+    """Return what is known of a migration."""
+    status, report = view.status, view.report
+    return Known(
+        phase=status.phase if status else view.phase,
+        facts=status.facts if status else {},
+        figures=report.figures if report else status.figures if status else {},
+        certificate=report.certificate if report else {},
+        progress=status.progress if status and not view.ended else None,
+        failed=sum(items.count for items in status.failed_items) if status else 0,
+    )
+
+
+def sides_of(kind: str, known: Known) -> Sides | None:
+    """Return both sides of a migration; None as long as nothing was counted."""
+    count = _COUNTS.get(kind)
+    sides = count(known) if count else None
+    return sides or _of_progress(known.progress)
+
+
+def _metadata_store(known: Known) -> Sides | None:
+    total = _number(known.facts, "precheck", "survey", "records")
+    copied = _number(known.figures, "copied_records")
+    compared = _number(known.certificate, "compared_in_pre_copy")
+    if compared is not None:
+        return _copy("records", compared, compared, "all records were compared")
+    if total is None:
+        return None
+    if copied is not None:
+        return _copy("records", max(total, copied), copied, "counted in PRECHECK; brokers write in the meantime")
+    return _copying("records", total, known.progress)
+
+
+def _bookie_cluster(known: Known) -> Sides | None:
+    compared = _number(known.certificate, "ledgers_compared")
+    if compared is not None:
+        return _copy("ledgers", compared, compared, "all ledgers were compared")
+    total = _number(known.facts, "precheck", "survey", "ledgers")
+    if total is None:
+        return None
+    copies = [_values(known.figures, name) for name in ("build", "tail")]
+    done = [_number(copy, name) for copy in copies for name in ("copied_ledgers", "equal_ledgers")]
+    if any(number is not None for number in done):
+        copied = sum(number or 0 for number in done)
+        return _copy("ledgers", max(total, copied), copied, "counted in PRECHECK; brokers create and delete some")
+    return _copying("ledgers", total, known.progress)
+
+
+def _blue_green(known: Known) -> Sides | None:
+    total = _number(known.facts, "precheck", "survey", "namespaces")
+    moved = _number(known.figures, "namespaces_moved")
+    return _moving("namespaces", total, moved, known)
+
+
+def _batch(known: Known) -> Sides | None:
+    clients = [_number(known.facts, "loaded", name) for name in ("producers", "consumers")]
+    if clients[0] is None:
+        return None
+    total = sum(number or 0 for number in clients)
+    missing = _number(known.facts, "drained", "missing_count")
+    gone = known.phase in {"DRAIN", "VERIFY"} or missing is not None
+    left = (missing or 0) if gone else total
+    return Sides("clients", left, total - left, total, crossing=True, note="")
+
+
+def _topic(known: Known) -> Sides | None:
+    backlog = _number(known.facts, "precheck", "backlog")
+    if backlog is None:
+        return None
+    drained = _values(known.facts, "drained")
+    left = sum(cast("Mapping[str, int]", drained.get("backlogs") or {}).values()) if drained else backlog
+    note = "unconsumed messages; new ones go to the segments after FLIP"
+    return Sides("old messages", left, max(0, backlog - left), backlog, crossing=True, note=note)
+
+
+def _namespace(known: Known) -> Sides | None:
+    total = _number(known.facts, "survey", "topics")
+    return _moving("topics", total, _number(known.figures, "topics_scalable"), known)
+
+
+def _operation(known: Known) -> Sides | None:
+    total = _number(known.facts, "precheck", "topics")
+    outcome = _values(known.facts, "outcome")
+    done = [_number(outcome, name) for name in ("changed", "unchanged", "with_findings")]
+    return _moving("topics", total, sum(number or 0 for number in done) if outcome else None, known)
+
+
+_COUNTS = {
+    "metadata-store": _metadata_store,
+    "bookie-cluster": _bookie_cluster,
+    "blue-green": _blue_green,
+    BATCH: _batch,
+    "scalable-topic": _topic,
+    "scalable-namespace": _namespace,
+    "scalable-operation": _operation,
+}
+
+
+def _copy(unit: str, old: int, new: int, note: str) -> Sides:
+    return Sides(unit, old, new, max(old, new), crossing=False, note=note)
+
+
+def _copying(unit: str, total: int, progress: Progress | None) -> Sides:
+    """Return the sides of a copy that runs; only progress in the same unit can be compared."""
+    if progress and progress.unit == unit:
+        return _copy(unit, max(total, progress.total or 0), progress.done, "")
+    return _copy(unit, total, 0, "")
+
+
+def _moving(unit: str, total: int | None, moved: int | None, known: Known) -> Sides | None:
+    """Return the sides of items that move one after the other; those that failed stay where they are."""
+    progress = known.progress
+    if progress and progress.unit == unit and progress.total:
+        total, moved = progress.total, max(moved or 0, progress.done - known.failed)
+    if total is None:
+        return None
+    new = min(moved or 0, total)
+    return Sides(unit, total - new, new, total, crossing=True, note="")
+
+
+def _of_progress(progress: Progress | None) -> Sides | None:
+    if progress is None or not progress.total:
+        return None
+    return _copy(str(progress.unit), progress.total, progress.done, "")
+
+
+class Fact(NamedTuple):
+    """A check of the old side, in words.
+
+    Attributes:
+        label: what was checked.
+        items: those that were found.
+        good: whether this is as it should be.
+    """
+
+    label: str
+    items: tuple[str, ...]
+    good: bool
+
+
+# Fact, its label, and whether the list must be empty.
+_OLD_SIDE: dict[str, Sequence[tuple[str, str, bool]]] = {
+    "metadata-store": (
+        ("still_on_source", "services that still use the old store", True),
+        ("not_known", "not known", True),
+    ),
+    "bookie-cluster": (
+        ("misplaced_brokers", "brokers that do not use the new cluster", True),
+        ("misrouted_ledgers", "ledgers that brokers created on the old cluster since the switch", True),
+        ("brokers", "registered brokers, and the cluster that each uses", False),
+        ("deferred", "cursors and schemas that stay on the old cluster", True),
+    ),
+    "blue-green": (
+        ("busy", "topics that were in use on blue at COMPLETE", True),
+        ("differences", "differences between blue and green", True),
+    ),
+}
+_CENSUS = (("connections", "connections to blue"), ("topics", "topics on blue"))
+_PARTICIPANTS = {
+    "metadata-store": (("participants", "brokers and bookies at PRECHECK"),),
+    "bookie-cluster": (("brokers", "brokers at PRECHECK"), ("bookies", "bookies of the new cluster")),
+}
+
+
+def old_side(kind: str, known: Known) -> list[Fact]:
+    """Return who is still on the old side, as the last check found it."""
+    facts: list[Fact] = []
+    for name, label, empty in _OLD_SIDE.get(kind, ()):
+        items = known.facts.get(name)
+        if items is not None:
+            facts.append(_fact(label, items, good=not items or not empty))
+    census = _values(known.facts, "census")
+    for name, label in _CENSUS:
+        count = _number(census, name)
+        if count is not None:
+            facts.append(Fact(f"{_NUMBER.format(count)} {label}", (), count == 0))
+    if not facts:
+        precheck = _values(known.facts, "precheck")
+        facts = [_fact(label, precheck.get(name) or (), good=True) for name, label in _PARTICIPANTS.get(kind, ())]
+        facts = [fact for fact in facts if fact.items]
+    return facts
+
+
+def _fact(label: str, items: Sequence[str], *, good: bool) -> Fact:
+    return Fact(f"{_NUMBER.format(len(items))} {label}", tuple(items), good)
+
+
+FELT = frozenset((
+    "blocked_seconds",
+    "pause_seconds",
+    "brokers_away_seconds",
+    "rollback_brokers_away_seconds",
+    "longest_quiesce_seconds",
+    "longest_final_copy_seconds",
+    "longest_flip_seconds",
+    "longest_drain_seconds",
+    "quiesce_seconds",
+    "final_copy_seconds",
+    "flip_seconds",
+    "drain_seconds",
+    "held_seconds",
+    "longest_seconds",
+))  # fmt: skip
+"""Figures that say what clients felt."""
+
+_ROLLED_BACK = frozenset((Outcome.ROLLED_BACK, Outcome.FAILED))
+
+
+def verdict(guide: Guide, known: Known, outcome: Outcome | None) -> str:
+    """Return what both sides say at the end, in words; empty before it."""
+    differences = _number(known.certificate, "differences")
+    missing = _number(known.certificate, "references_missing")
+    faults = known.certificate.get("faults")
+    if outcome in _ROLLED_BACK:
+        return f"rolled back: the {guide.old} is in use"
+    if differences is not None:
+        return f"{_NUMBER.format(differences)} differences"
+    if missing is not None:
+        return f"{_NUMBER.format(missing)} references without a ledger"
+    if isinstance(faults, int):
+        return f"{_NUMBER.format(faults)} faults"
+    return ""
+
+
+def _values(values: Values, *names: str) -> Values:
+    """Return a nested model as JSON has it; empty where it is missing."""
+    for name in names:
+        inner = values.get(name)
+        values = cast("Values", inner) if isinstance(inner, Mapping) else {}
+    return values
+
+
+def _number(values: Values, *names: str) -> int | None:
+    number = _values(values, *names[:-1]).get(names[-1])
+    return number if isinstance(number, int) and not isinstance(number, bool) else None

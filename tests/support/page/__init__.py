@@ -1,0 +1,1 @@
+"""Views of migrations for tests of the page."""
