@@ -22,6 +22,7 @@ from gateway.access.jwts import JwtVerifier
 from gateway.api.app import build_app
 from gateway.connections import IDLE_SECONDS, Connections, allow_files, protocol
 from gateway.controllers import Controllers
+from gateway.metrics import GatewayMetrics
 from gateway.settings import PREFIX, GatewaySettings
 from models.file_stamp import stamp_of
 from process.exit_codes import CommandFailed, ExitCode, leave
@@ -65,10 +66,11 @@ def run_gateway(settings: GatewaySettings, *, ready_file: Path | None = None) ->
 async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode:
     stop = stop_on_signals()
     authenticator = build_authenticator(settings)
-    # Without metrics of the SDK: the worker does the work that takes time.
-    client = await connect(server_runtime(metrics_address=""))
+    runtime = server_runtime(settings.metrics_address, f"{PREFIX}METRICS_ADDRESS")
+    client = await connect(runtime)
     await register_for_server(client)
-    app = build_app(Controllers(client, settings), settings, authenticator)
+    metrics = GatewayMetrics(runtime.metric_meter) if settings.metrics_address else None
+    app = build_app(Controllers(client, settings), settings, authenticator, metrics)
     server = build_server(app, settings, max(settings.change_deadline, settings.consumer_deadline))
     allow_files(settings.max_connections)
     listener = listen(settings, PREFIX)

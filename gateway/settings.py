@@ -61,6 +61,7 @@ class GatewaySettings(BaseSettings):
         requests_per_second: most requests of one identity.
         max_connections: most open connections; those without a request are closed for new ones.
         api_page: whether the description of the interface is served at `/docs`, without a token.
+        metrics_address: where Prometheus metrics are served, without TLS and tokens; empty for none.
         consumer_deadline: longest wait for the answer to a registration.
         change_deadline: longest wait for the end of a change.
     """
@@ -92,6 +93,7 @@ class GatewaySettings(BaseSettings):
     requests_per_second: float = Field(default=500.0, gt=0)
     max_connections: int = Field(default=2000, ge=16, le=100_000)
     api_page: bool = False
+    metrics_address: str = ""
     consumer_deadline: timedelta = Field(default=timedelta(seconds=25), gt=timedelta(0))
     change_deadline: timedelta = Field(default=timedelta(seconds=60), gt=timedelta(0))
 

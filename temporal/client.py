@@ -111,11 +111,12 @@ async def connect(runtime: Runtime | None = None) -> Client:
         raise CommandFailed(ExitCode.UNREACHABLE, text, _cure(str(error))) from error
 
 
-def server_runtime(metrics_address: str) -> Runtime:
+def server_runtime(metrics_address: str, setting: str = "PULSAR_MIGRATE_METRICS_ADDRESS") -> Runtime:
     """Return the SDK's runtime of a process that serves: metrics for Prometheus, and its native logs in ours.
 
     Args:
         metrics_address: `host:port`, or empty for no metrics.
+        setting: variable with the address, for errors.
 
     Raises:
         CommandFailed: the address is not one, or is taken.
@@ -130,7 +131,7 @@ def server_runtime(metrics_address: str) -> Runtime:
     try:
         return Runtime(telemetry=TelemetryConfig(logging=logs, metrics=prometheus if metrics_address else None))
     except ValueError as error:
-        cure = "set PULSAR_MIGRATE_METRICS_ADDRESS to a free host:port, or to nothing for no metrics"
+        cure = f"set {setting} to a free host:port, or to nothing for no metrics"
         raise CommandFailed(ExitCode.USAGE, f"metrics at {metrics_address}: {error}.", cure) from error
 
 

@@ -23,6 +23,7 @@ from gateway.api.parameters import refusals
 from gateway.api.readiness import Readiness
 from gateway.controllers import ControllerNotFound, Controllers, UpdateRejected
 from gateway.errors import HTTPProblem
+from gateway.metrics import GatewayMetrics
 from gateway.registrations import Registrar
 from gateway.settings import GatewaySettings
 from gateway.topics import Topics
@@ -49,13 +50,19 @@ _TAGS = [
 ]
 
 
-def build_app(controllers: Controllers, settings: GatewaySettings, authenticator: Authenticator) -> FastAPI:
+def build_app(
+    controllers: Controllers,
+    settings: GatewaySettings,
+    authenticator: Authenticator,
+    metrics: GatewayMetrics | None = None,
+) -> FastAPI:
     """Return the application of one gateway.
 
     Args:
         controllers: client of the workflows.
         settings: of the process.
         authenticator: authenticates requests.
+        metrics: count the requests; None for no metrics.
     """
     shared: dict[str, Any] = {
         "title": "Scalable topics",
@@ -77,6 +84,7 @@ def build_app(controllers: Controllers, settings: GatewaySettings, authenticator
         rate=settings.requests_per_second,
         most=settings.max_requests,
         open_paths=_PAGE if settings.api_page else (),
+        metrics=metrics,
     )
     app.include_router(scalable.router)
     app.include_router(segments.router)

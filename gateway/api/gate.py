@@ -18,6 +18,7 @@ from gateway.access.principals import Principal
 from gateway.access.rates import Rates
 from gateway.api.rights import find
 from gateway.errors import HTTPProblem
+from gateway.metrics import GatewayMetrics
 from gateway.settings import PREFIX
 from pulsar_wire.hosts import is_listed
 from temporal.caller import act_for
@@ -97,6 +98,7 @@ class Gate:
         find: returns what a method and a path need.
         process: name of the process, for notes of workflows.
         hosts_setting: variable with `hosts`, for the message of a refusal.
+        metrics: count the requests; None for no metrics.
     """
 
     def __init__(  # noqa: PLR0917 - Starlette gives them by name
@@ -111,6 +113,7 @@ class Gate:
         find: Callable[[str, str], Permission] = find,
         process: str = "gateway",
         hosts_setting: str = f"{PREFIX}HOSTS",
+        metrics: GatewayMetrics | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
@@ -123,6 +126,7 @@ class Gate:
         self._find = find
         self._process = process
         self._hosts_setting = hosts_setting
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -141,6 +145,8 @@ class Gate:
             await self._serve(scope, receive, noted, visit)
         finally:
             visit.log()
+            if self._metrics:
+                self._metrics.answered(visit.route, visit.status, time.monotonic() - visit.begin)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, visit: _Visit) -> None:
         try:
@@ -158,12 +164,17 @@ class Gate:
             headers = {**problem.headers, "Connection": "close"}
             await JSONResponse({"reason": problem.reason}, problem.status, headers)(scope, receive, send)
             return
-        self._in_flight += 1
+        self._count(1)
         try:
             with act_for(f"{visit.identity} ({self._process})"):
                 await self._app(scope, receive, send)
         finally:
-            self._in_flight -= 1
+            self._count(-1)
+
+    def _count(self, requests: int) -> None:
+        self._in_flight += requests
+        if self._metrics:
+            self._metrics.serving(self._in_flight)
 
     def _is_open(self, path: str) -> bool:
         return any(path == opened or (opened.endswith("/") and path.startswith(opened)) for opened in self._open_paths)
