@@ -11,6 +11,7 @@ REPLAY ?=
 BASE ?=
 BASE_TAG := python:3.11-slim-bookworm
 IMAGE ?= pulsar-migrate
+PROMTOOL := v0.316.0
 SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients scalable_client -name '*.proto')
 # Not the lowest lock: its versions are old on purpose.
 AUDITED := requirements.lock requirements-build.lock requirements-demo.lock requirements-dev.lock requirements-audit.lock
@@ -29,7 +30,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons histories lock sbom audit image clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons histories promtool lock sbom audit image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -108,9 +109,12 @@ histories: provision ## Record the saved histories again, after a deliberate cha
 bench-%: provision ## A migration next to its peer: make bench-metadata, make bench-bookie
 	@$(BIN)/python -m bench $*
 
+promtool: $(VENV)/.ready ## Build promtool, which evaluates the alerts in unit tests (needs Go; once, some minutes)
+	GOBIN=$$($(BIN)/python -c "from pulsar_devstack.servers.cache import cache_folder; print(cache_folder())")/bin go install github.com/prometheus/prometheus/cmd/promtool@$(PROMTOOL)
+
 lock: ## Resolve the dependencies again (needs uv)
-	$(LOCK) --upgrade pyproject.toml --group dev --output-file requirements-dev.lock
-	$(LOCK) --upgrade pyproject.toml --constraint requirements-dev.lock --output-file requirements.lock
+	$(LOCK) --upgrade pyproject.toml --all-extras --group dev --output-file requirements-dev.lock
+	$(LOCK) --upgrade pyproject.toml --all-extras --constraint requirements-dev.lock --output-file requirements.lock
 	$(LOCK) --upgrade --group build --constraint requirements-dev.lock --output-file requirements-build.lock
 	$(LOCK) --upgrade --group demo --constraint requirements-dev.lock --output-file requirements-demo.lock
 	$(LOCK) --upgrade --group audit --output-file requirements-audit.lock

@@ -22,8 +22,10 @@ from gateway.errors import HTTPProblem, unavailable
 from models.text import printable_json
 from page.access import Viewers, find_path
 from page.html import POLICY, list_document, list_parts, migration_changes, migration_document, problem_document
+from page.metrics import MetricsSource
 from page.reading import Problem, Reading, Readings
 from page.settings import PREFIX, PageSettings
+from page.snapshot import SnapshotReader
 from views.listing import QUERY_LIMIT, Listed, list_migrations
 from views.migration import View, read_view
 
@@ -53,6 +55,13 @@ def build_app(client: Client, settings: PageSettings, viewers: Viewers, only: st
         only: workflow id of the only migration that is served, with its parts; empty for all.
     """
     pages = Pages(client, only)
+    metrics = MetricsSource(SnapshotReader(client, settings.task_queue).read)
+
+    async def scrape(request: Request) -> Response:
+        if only:
+            raise HTTPProblem(HTTPStatus.NOT_FOUND, f"this page serves {only} only; start `page` without an id")
+        text, content_type = await metrics.answer(request.headers.get("accept", ""))
+        return Response(text, headers={"Content-Type": content_type})
 
     async def check() -> None:
         try:
@@ -72,6 +81,7 @@ def build_app(client: Client, settings: PageSettings, viewers: Viewers, only: st
         Route("/migration/{workflow_id:path}", pages.migration),
         Route("/parts/{workflow_id:path}", pages.parts),
         Route("/json/{workflow_id:path}", pages.download),
+        Route("/metrics", scrape),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
     ]

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gateway.settings import LOOPBACK, Hosts
 from models.addresses import is_loopback
+from models.lifecycle.names import TASK_QUEUE
 from pulsar_wire.hosts import listed_hosts
 
 PREFIX = "PULSAR_MIGRATE_PAGE_"
@@ -33,10 +34,13 @@ class PageSettings(BaseSettings):
         allow_anonymous: whether to serve without tokens where other machines can connect, for example behind a proxy
             that authenticates.
         requests_per_second: most requests of one identity.
+        task_queue: the queue whose workers the metrics count; `PULSAR_MIGRATE_TASK_QUEUE`, as theirs.
         max_connections: most open connections; those without a request are closed for new ones.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True
+    )
 
     host: str = "127.0.0.1"
     port: int = Field(default=8091, ge=0, le=65535)
@@ -47,6 +51,7 @@ class PageSettings(BaseSettings):
     tokens_file: str = ""
     allow_plain: bool = False
     allow_anonymous: bool = False
+    task_queue: str = Field(default=TASK_QUEUE, validation_alias="PULSAR_MIGRATE_TASK_QUEUE")
     requests_per_second: float = Field(default=50.0, gt=0)
     max_connections: int = Field(default=200, ge=16, le=10_000)
 

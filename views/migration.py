@@ -220,7 +220,7 @@ async def _end(handle: Handle, described: WorkflowExecutionDescription) -> tuple
 
 
 async def _step(client: Client, pending: PendingActivityInfo) -> Step:
-    heartbeat = await _heartbeat(client, pending)
+    heartbeat = await heartbeat_of(client, pending)
     waits = pending.HasField("next_attempt_schedule_time")
     return Step(
         name=pending.activity_type.name,
@@ -241,7 +241,7 @@ async def _message(client: Client, failure: TemporalFailure) -> str:
     return decoded.message if isinstance(decoded, FailureError) else str(decoded)
 
 
-async def _heartbeat(client: Client, pending: PendingActivityInfo) -> ProgressReport:
+async def heartbeat_of(client: Client, pending: PendingActivityInfo) -> ProgressReport:
     """Return the report in a step's last heartbeat; empty if there was none, or one of another version."""
     details = list(pending.heartbeat_details.payloads)
     if not details:

@@ -15,8 +15,7 @@ from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.admin.topics import REPLICATOR, InternalInfo, TopicStats, is_brokers_cursor
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import NAMED, FailedItem
-from models.lifecycle.names import BACKLOG_GAUGE, PUBLISHERS_GAUGE
-from models.lifecycle.status import ProgressTask, ProgressUnit
+from models.lifecycle.status import ProgressTask, ProgressUnit, ReadingName, Side
 
 _BLOCKED = "already migrated"
 
@@ -102,11 +101,11 @@ def traffic_of(stats: TopicStats) -> Traffic:
 
 
 def report_blue_backlog(context: ActivityContext, topics: Iterable[TopicStats]) -> int:
-    """Set the gauges of blue's topics, and return the backlog of their subscriptions in messages."""
+    """Report backlog and producers of blue's topics, and return the backlog of their subscriptions in messages."""
     traffic = list(map(traffic_of, topics))
     backlog = sum(topic.backlog for topic in traffic)
-    context.set_gauge(BACKLOG_GAUGE, "blue", backlog)
-    context.set_gauge(PUBLISHERS_GAUGE, "blue", sum(topic.publishers for topic in traffic))
+    context.read(ReadingName.BACKLOG, Side.BLUE, backlog)
+    context.read(ReadingName.PUBLISHERS, Side.BLUE, sum(topic.publishers for topic in traffic))
     return backlog
 
 

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind, WaitReason
+from models.lifecycle.status import (
+    Progress,
+    ProgressReport,
+    ProgressTask,
+    ProgressUnit,
+    Reading,
+    ReadingName,
+    Side,
+    WaitKind,
+    WaitReason,
+)
 
 
 class Cancelled(Exception):
@@ -78,7 +88,7 @@ class ActivityContext:
         self._most = 0
         self._waiting: WaitReason | None = None
         self._ask_wait: Callable[[], WaitReason | None] = lambda: None
-        self._gauges: dict[tuple[str, str], int] = {}
+        self._readings: dict[tuple[ReadingName, Side], int] = {}
         self._on_cancel: list[Callable[[], None]] = []
         #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
         self.blocked_since: float | None = None
@@ -135,14 +145,9 @@ class ActivityContext:
         self._most = 0
         self._count = _Count(task, unit, total, lambda: done, detail, started)
 
-    @property
-    def gauges(self) -> dict[tuple[str, str], int]:
-        """Values of `set_gauge`, by gauge and side."""
-        return dict(self._gauges)
-
-    def set_gauge(self, gauge: str, side: str, value: int) -> None:
-        """Set a gauge of one side, until it is set again or the activity ends."""
-        self._gauges[gauge, side] = value
+    def read(self, name: ReadingName, side: Side, value: int) -> None:
+        """Report a reading of one side, until it is reported again or the activity ends."""
+        self._readings[name, side] = value
 
     def clear_progress(self) -> None:
         """Stop reporting progress: what follows counts nothing."""
@@ -173,7 +178,17 @@ class ActivityContext:
         progress, waiting = self._progress(), self._ask_wait() or self._waiting
         parts = [str(progress)] if progress else []
         parts += [f"waits for {waiting.why}"] if waiting else []
-        return ProgressReport(summary="; ".join(parts), progress=progress, waiting=waiting, noted=dict(self.noted))
+        # The work adds readings in its thread.
+        readings = [Reading(name=name, side=side, value=value) for (name, side), value in dict(self._readings).items()]
+        since = self.blocked_since
+        return ProgressReport(
+            summary="; ".join(parts),
+            progress=progress,
+            waiting=waiting,
+            noted=dict(self.noted),
+            readings=tuple(readings),
+            blocked_since=None if since is None else datetime.fromtimestamp(since, UTC),
+        )
 
     def _progress(self) -> Progress | None:
         count = self._count

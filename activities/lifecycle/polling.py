@@ -14,11 +14,9 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runner import as_failure, in_thread
+from models.lifecycle.failures import NOTHING_DUE
 
 AnswerT = TypeVar("AnswerT")
-
-NOTHING_DUE = "NothingDue"
-"""Type of the failure that asks Temporal for the next attempt; operators see it at the pending activity."""
 
 
 class PollResult(NamedTuple, Generic[AnswerT]):

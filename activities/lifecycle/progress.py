@@ -1,12 +1,10 @@
-"""Progress of a running activity: heartbeats for Temporal, signals for its workflow, gauges for dashboards."""
+"""Progress of a running activity: heartbeats for Temporal, and signals for its workflow."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
-from collections.abc import Mapping
 from datetime import timedelta
 
 from pydantic import ValidationError
@@ -15,14 +13,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.lifecycle.context import ActivityContext
-from models.lifecycle.names import (
-    BACKLOG_GAUGE,
-    BLOCKED_GAUGE,
-    PROGRESS_GAUGES,
-    PROGRESS_RATIO_GAUGE,
-    PUBLISHERS_GAUGE,
-)
-from models.lifecycle.status import ProgressReport, ProgressUnit, WaitKind, WaitReason
+from models.lifecycle.status import ProgressReport, WaitKind, WaitReason
 
 HEARTBEAT_EVERY = 0.25
 """Seconds between the heartbeats that an activity records."""
@@ -42,62 +33,6 @@ _KIND_SHARE, _TEXT_SHARE = 0.01, 0.1
 # An activity that keeps failing does not clear its reason: each attempt would end with another signal.
 _LATEST_FIRST = 60
 _SIGNAL_LIMIT = timedelta(seconds=5)
-
-
-_READINGS: defaultdict[tuple[object, ...], dict[int, int]] = defaultdict(dict)
-"""Gauge values of the running activities of this process, by labels: concurrent batches add up."""
-
-
-class Gauges:
-    """Gauges of a running activity.
-
-    Args:
-        labels: of the migration; the SDK adds the activity's type.
-    """
-
-    def __init__(self, labels: Mapping[str, str]) -> None:
-        meter = activity.metric_meter()
-        self._done = {
-            unit: meter.create_gauge(f"{PROGRESS_GAUGES}{unit}", f"{unit.capitalize()} done by the running activity")
-            for unit in ProgressUnit
-        }
-        self._ratio = meter.create_gauge_float(PROGRESS_RATIO_GAUGE, "Done part of the running activity's task")
-        self._blocked = meter.create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
-        self._sides = {
-            BACKLOG_GAUGE: meter.create_gauge(BACKLOG_GAUGE, "Messages that subscriptions of moving topics have left"),
-            PUBLISHERS_GAUGE: meter.create_gauge(PUBLISHERS_GAUGE, "Producers that are connected to moving topics"),
-        }
-        self._labels = dict(labels)
-        self._type = activity.info().activity_type
-        self._shown: set[tuple[str, str]] = set()
-
-    def show(self, report: ProgressReport, context: ActivityContext) -> None:
-        """Set the gauges."""
-        for (gauge, side), value in context.gauges.items():
-            self._shown.add((gauge, side))
-            self._show_reading(gauge, side, value)
-        blocked_since = context.blocked_since
-        if progress := report.progress:
-            labels = {**self._labels, "task": progress.task.value}
-            self._done[progress.unit].set(progress.done, labels)
-            if progress.total:
-                self._ratio.set(min(1.0, progress.done / progress.total), labels)
-        if blocked_since is not None:
-            self._blocked.set(max(0.0, time.time() - blocked_since), self._labels)
-
-    def close(self) -> None:
-        """Remove the values of the activity, which get outdated soon."""
-        for gauge, side in self._shown:
-            self._show_reading(gauge, side, None)
-
-    def _show_reading(self, gauge: str, side: str, value: int | None) -> None:
-        labels = {**self._labels, "side": side}
-        read = _READINGS[gauge, self._type, *sorted(labels.items())]
-        if value is None:
-            read.pop(id(self), None)
-        else:
-            read[id(self)] = value
-        self._sides[gauge].set(sum(read.values()), labels)
 
 
 class WaitSignals:

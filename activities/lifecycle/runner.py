@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.progress import HEARTBEAT_EVERY, Gauges, WaitSignals, heartbeat, noted_before
+from activities.lifecycle.progress import HEARTBEAT_EVERY, WaitSignals, heartbeat, noted_before
 from clients import errors
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution, InputT
@@ -70,15 +70,12 @@ async def require_open(client: Client) -> None:
         raise failure_of(errors.Superseded(text))
 
 
-async def run_activity(
-    client: Client, work: Callable[[ActivityContext], ResultT], *, labels: Mapping[str, str]
-) -> ResultT:
+async def run_activity(client: Client, work: Callable[[ActivityContext], ResultT]) -> ResultT:
     """Run blocking work in a thread with heartbeats; cancellation reaches it, and store errors become typed failures.
 
     Args:
         client: for signals to the workflow.
         work: what blocks.
-        labels: of the gauges that show its progress.
 
     Raises:
         ApplicationError: the work failed; its type is a `FailureKind`.
@@ -86,19 +83,12 @@ async def run_activity(
     info = activity.info()
     waited = (info.started_time - info.scheduled_time).total_seconds()
     context = ActivityContext(noted_before(), info.scheduled_time, waited=waited)
-    gauges = Gauges(labels)
     async with report_to_workflow(client, context) as signals:
 
         def beat() -> None:
-            report = heartbeat(context)
-            gauges.show(report, context)
-            signals.report(report)
+            signals.report(heartbeat(context))
 
-        try:
-            result = await in_thread(context, lambda: work(context), beat)
-        finally:
-            gauges.close()
-    return result
+        return await in_thread(context, lambda: work(context), beat)
 
 
 @asynccontextmanager

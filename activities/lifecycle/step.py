@@ -1,4 +1,4 @@
-"""Activities as functions: `@step(Task)` adds the activity's name, heartbeats, typed failures, gauges and the attempt.
+"""Activities as functions: `@step(Task)` adds the activity's name, heartbeats, typed failures and the attempt.
 
 A step is a plain function. Its first argument is the task: one attempt at one activity of a migration, with what the
 migration's steps share. Workflows name the function; a worker registers all steps of a package by `steps_of`.
@@ -71,11 +71,6 @@ class StepTask(Generic[InputT_co]):
     def attempt_of(cls, execution: Execution[Any]) -> Attempt:
         """Return the attempt that Temporal started here, as claims order it."""
         return this_attempt(execution)
-
-    @classmethod
-    def cluster_of(cls, input: Any) -> str:
-        """Return the cluster that dashboards show for an input."""
-        return input.cluster
 
     @classmethod
     def failure(cls, error: Exception) -> Exception:
@@ -183,8 +178,7 @@ class Step(AnyStep[ArgsT, ResultT], Generic[TaskT, ArgsT, ResultT]):
         """
         if self.options.needs_open_run:
             await require_open(runtime.client)
-        labels = {"kind": self.task.kind, "cluster": self.task.cluster_of(execution.input)}
-        return await run_activity(runtime.client, _in_task(self, runtime, execution, args), labels=labels)
+        return await run_activity(runtime.client, _in_task(self, runtime, execution, args))
 
 
 class PollingStep(AnyStep[ArgsT, ResultT], Generic[TaskT, ArgsT, ResultT]):

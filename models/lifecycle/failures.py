@@ -49,6 +49,10 @@ class FailureKind(StrEnum):
     UNEXPECTED = "Unexpected"
 
 
+NOTHING_DUE = "NothingDue"
+"""Type of the failure that asks Temporal for the next attempt of a poll; operators see it at the pending activity."""
+
+
 class Blocker(Result):
     """Reason why a migration cannot start, and its cure.
 

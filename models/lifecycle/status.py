@@ -70,7 +70,7 @@ class PhaseEntry(BaseModel):
 
 
 class ProgressUnit(StrEnum):
-    """Units of progress; each has a gauge of its own."""
+    """Units of progress."""
 
     RECORDS = "records"
     LEDGERS = "ledgers"
@@ -265,6 +265,36 @@ class Waiting(WaitReason):
     ends_on: tuple[str, ...] = ()
 
 
+class ReadingName(StrEnum):
+    """Values that a running activity reads of a side, for dashboards."""
+
+    BACKLOG = "backlog messages"
+    """Messages that subscriptions of moving topics have left."""
+    PUBLISHERS = "publishers"
+    """Producers that are connected to moving topics."""
+
+
+class Side(StrEnum):
+    """Sides of a blue-green migration."""
+
+    BLUE = "blue"
+    GREEN = "green"
+
+
+class Reading(Result):
+    """A value that a running activity has read.
+
+    Attributes:
+        name: what was read.
+        side: where.
+        value: newest value.
+    """
+
+    name: ReadingName
+    side: Side
+    value: int = Field(ge=0, le=_MOST)
+
+
 class ProgressReport(Result):
     """Report of a running activity: a heartbeat, and a signal to its workflow.
 
@@ -273,12 +303,16 @@ class ProgressReport(Result):
         progress: None where nothing is counted.
         waiting: reason to wait; None while it works.
         noted: notes for the next attempt.
+        readings: what it has read, for dashboards.
+        blocked_since: since when metadata writes are blocked; None while they are not.
     """
 
     summary: str = ""
     progress: Progress | None = None
     waiting: WaitReason | None = None
     noted: dict[str, str] = Field(default_factory=dict[str, str])
+    readings: tuple[Reading, ...] = ()
+    blocked_since: Time | None = None
 
 
 FactsT = TypeVar("FactsT", default=dict[str, Any])
@@ -291,6 +325,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
     Attributes:
         progress: of the running activity when its reason to wait last changed; the command line and the pending
             activity's heartbeat have newer values.
+        committed: the point of no return has passed: a rollback is not possible any more.
         legal_verbs: verbs that would be accepted now.
         undo: how the running phase is undone; `undo_cost` says it in a sentence.
         failed_items: items that could not be migrated so far, with the reason.
@@ -313,6 +348,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
     paused: bool
     undo: Undo
     undo_cost: str
+    committed: bool = False
     legal_verbs: list[Verb]
     failed_items: list[FailedItems]
     alarms: list[str] = []

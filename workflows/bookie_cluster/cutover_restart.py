@@ -14,7 +14,6 @@ from activities.bookie_cluster import brokers, build, rollback, tail
 from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, RollbackReadiness, TailCopy
 from models.bookie_cluster.state import CopyFigures, CutoverStage
-from models.lifecycle.names import BROKERS_AWAY_GAUGE
 from models.lifecycle.status import WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.bookie_cluster.cutover import BACK, CLEARING, FORWARD, Cutover, require_safe
@@ -50,9 +49,7 @@ class RestartCutover(Cutover):
             await self.require_ids()  # mutant: bookie-cluster/ids-are-not-checked
             tail, directive = await self._direct(await self._copy_tail(FORWARD), FORWARD)
             self._certify(tail)
-        pause = self.state.figures.pause_seconds = (directive.at - stopped.since).total_seconds()
-        gauge = workflow.metric_meter().create_gauge_float(BROKERS_AWAY_GAUGE, "Time without any broker", "s")
-        gauge.with_additional_attributes(self.migration.board.labels()).set(pause)
+        self.state.figures.pause_seconds = (directive.at - stopped.since).total_seconds()
 
     async def promote(self) -> None:
         """Start brokers on the target, and verify that they write there."""

@@ -166,8 +166,6 @@ class Phases:
         state.progress = state.waiting = state.activity_waiting = None
         state.history.append(PhaseEntry(phase=phase, started=workflow.now(), undo=policy.undo))
         self._attributes.set(PHASE_KEY.value_set(phase))
-        gauge = workflow.metric_meter().create_gauge("pulsar_migrate_phase", "Index of the running phase")
-        gauge.with_additional_attributes(self._status.labels(phase=phase)).set(len(state.history))
         self._status.publish()
         return state.history[-1]
 
@@ -188,10 +186,6 @@ class Phases:
 
     def _close(self, entry: PhaseEntry, outcome: Outcome, note: str) -> None:
         entry.ended, entry.outcome, entry.note = workflow.now(), outcome, note
-        meter = workflow.metric_meter()
-        seconds = meter.create_gauge_float("pulsar_migrate_phase_seconds", "Time that a phase took", "s")
-        labels = self._status.labels(phase=entry.phase)
-        seconds.with_additional_attributes(labels).set(entry.seconds(workflow.now()))
         self._status.publish()
 
     async def _shielded(self, work: Awaitable[ResultT], why: str) -> ResultT:

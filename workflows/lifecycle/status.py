@@ -76,6 +76,7 @@ class StatusBoard:
             paused=state.verbs.paused,
             undo=state.verbs.policy.undo,
             undo_cost=state.verbs.policy.undo_cost,
+            committed=state.committed,
             legal_verbs=list(state.verbs.legal()),
             failed_items=list(state.failed.values()),
             alarms=state.alarms,
@@ -152,10 +153,6 @@ class StatusBoard:
             if failed.count:
                 self._state.failed[failed.what] = failed
         self.publish()
-
-    def labels(self, **more: str) -> dict[str, str | int | float | bool]:
-        """Return the labels of this migration's metrics."""
-        return {"kind": self.kind, "cluster": self.cluster, **more}
 
 
 def waiting(

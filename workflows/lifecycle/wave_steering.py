@@ -6,7 +6,6 @@ from typing import Any
 
 from temporalio import workflow
 
-from models.lifecycle.names import PROGRESS_GAUGES
 from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
 from models.lifecycle.waves import Hold, WaveStatus
 from workflows.lifecycle.migration import Migration
@@ -52,11 +51,6 @@ class MigrationSteering:
             detail=_detail(status),
             as_of=workflow.now(),
         )
-        gauge = workflow.metric_meter().create_gauge(
-            f"{PROGRESS_GAUGES}{self._unit}", f"{self._unit.capitalize()} that have ended"
-        )
-        labels = board.labels(task=ProgressTask.MIGRATE.value)
-        gauge.with_additional_attributes(labels).set(status.counts.ended)
         if hold := status.hold:
             board.wait_for(hold.kind, hold.why, action=hold.action, until=hold.until)
         else:

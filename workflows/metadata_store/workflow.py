@@ -22,7 +22,6 @@ from temporalio.exceptions import ApplicationError
 from activities.metadata_store import catch_up, cutover, pre_copy, precheck, preparation, rollback
 from models.lifecycle.failures import FailureKind, count_blockers
 from models.lifecycle.input import Continued
-from models.lifecycle.names import BLOCKED_GAUGE
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
@@ -242,8 +241,6 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self.window.report_contested(done)
         if not done.quiet:
             self.board.alarm(LATE)
-        gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
-        gauge.with_additional_attributes(self.board.labels()).set(done.blocked_seconds)
 
     # The rollback before COMPLETED (PIP-454, "Failure Handling") ------------------------------------------------------
 

@@ -42,8 +42,7 @@ from models.blue_green.claims import Stage, TopicClients, is_held_back
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Drained
 from models.lifecycle.failures import NAMED, FailedItem, summarize
-from models.lifecycle.names import PUBLISHERS_GAUGE
-from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
+from models.lifecycle.status import ProgressTask, ProgressUnit, ReadingName, Side, WaitKind
 from spark.blue_green.positions import count_after, positions_after
 from spark.blue_green.tasks import read_record
 
@@ -390,7 +389,7 @@ class DrainWatch:
     def _report(self, undrained: Sequence[UndrainedTopic], missing: Sequence[str]) -> None:
         context, total = self._task.context, len(self._before)
         backlog = report_blue_backlog(context, (topic.state.stats for topic in undrained if topic.state.stats))
-        context.set_gauge(PUBLISHERS_GAUGE, "green", sum(self._publishers.values()))
+        context.read(ReadingName.PUBLISHERS, Side.GREEN, sum(self._publishers.values()))
         detail = f"{backlog:,} messages left on {self._task.input.cluster}" if backlog else ""
         done = max(total - len(undrained), 0)
         context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, total, detail=detail)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.lifecycle.context import ActivityContext, Cancelled
 from activities.lifecycle.progress import noted_before
-from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind, WaitReason
+from models.lifecycle.status import (
+    Progress,
+    ProgressReport,
+    ProgressTask,
+    ProgressUnit,
+    ReadingName,
+    Side,
+    WaitKind,
+    WaitReason,
+)
 
 
 def progress_of(context: ActivityContext) -> Progress:
@@ -31,6 +41,20 @@ def test_each_report_is_of_its_moment() -> None:
     first, second = progress_of(context), progress_of(context)
     assert (first.done, second.done) == (7, 7)
     assert first.as_of < second.as_of
+
+
+def test_readings_for_dashboards() -> None:
+    """A report has the newest reading of each side, and since when writes are blocked."""
+    context = ActivityContext()
+    context.read(ReadingName.PUBLISHERS, Side.BLUE, 7)
+    context.read(ReadingName.PUBLISHERS, Side.BLUE, 5)
+    context.read(ReadingName.PUBLISHERS, Side.GREEN, 1)
+    context.blocked_since = 60.0
+    report = context.report()
+    assert {(reading.side, reading.value) for reading in report.readings} == {(Side.BLUE, 5), (Side.GREEN, 1)}
+    assert report.blocked_since == datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
+    context.blocked_since = None
+    assert context.report().blocked_since is None
 
 
 def test_a_count_does_not_go_back() -> None:

@@ -1,57 +1,76 @@
-"""The dashboard shows what is measured."""
+"""The dashboard asks for metrics and labels that exist."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from models.lifecycle.names import (
-    BACKLOG_GAUGE,
-    BLOCKED_GAUGE,
-    BROKERS_AWAY_GAUGE,
-    PROGRESS_GAUGES,
-    PROGRESS_RATIO_GAUGE,
-    PUBLISHERS_GAUGE,
-)
-from models.lifecycle.status import ProgressUnit
+from tests.environments import ROOT
+from tests.support.promtool import run_promtool
+from tests.unit.page.test_alerts import LABELS
 
-ROOT = Path(__file__).parents[3]
-OURS = {"kind", "cluster"}
-#: Each gauge with the labels that it has in addition to Temporal's own.
-LABELS = {
-    "pulsar_migrate_phase": OURS | {"phase"},
-    "pulsar_migrate_phase_seconds": OURS | {"phase"},
-    BLOCKED_GAUGE: OURS,
-    BROKERS_AWAY_GAUGE: OURS,
-    BACKLOG_GAUGE: OURS | {"side", "activity_type"},
-    PUBLISHERS_GAUGE: OURS | {"side", "activity_type"},
-    PROGRESS_RATIO_GAUGE: OURS | {"task", "activity_type"},
-    **{f"{PROGRESS_GAUGES}{unit}": OURS | {"task", "activity_type"} for unit in ProgressUnit},
-}
+BOARD: dict[str, Any] = json.loads((ROOT / "deploy/grafana/pulsar-migrate.json").read_text())
 
 
-def expressions() -> list[str]:
-    """Return all queries of the dashboard for our gauges."""
-    board = json.loads((ROOT / "deploy/grafana/pulsar-migrate.json").read_text())
-    queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
-    return [query for query in queries if "pulsar_migrate_" in query]
+def queries() -> list[tuple[str, str]]:
+    """Return the expression and the legend of all queries of panels and annotations."""
+    panels = [(target["expr"], target["legendFormat"]) for panel in BOARD["panels"] for target in panel["targets"]]
+    notes = BOARD["annotations"]["list"]
+    return [*panels, *((note["expr"], f"{note['titleFormat']} {note['textFormat']}") for note in notes)]
 
 
-@pytest.mark.parametrize("expression", expressions())
-def test_queries_name_gauges_and_labels_that_exist(expression: str) -> None:
-    """A query asks for a gauge that is exported, and groups by labels that are set on it."""
-    (name,) = re.findall(r"pulsar_migrate_\w+", expression)
+@pytest.mark.parametrize(("expression", "legend"), queries())
+def test_queries_name_metrics_and_labels_that_exist(expression: str, legend: str) -> None:
+    """A query asks for a metric of the collector or the gateway, and for labels that it has."""
+    names = {*re.findall(r"pulsar_migrate_\w+", expression)}
+    assert names <= set(LABELS)
+    if not names:
+        assert "temporal_" in expression
+        return
+    labels = set[str]().union(*(LABELS[name] for name in names))
     grouped = re.findall(r"by \(([^)]*)\)", expression)
-    filtered = re.findall(r"(\w+)=~", expression)
-    assert {label.strip() for labels in grouped for label in labels.split(",")} | set(filtered) <= LABELS[name]
+    used = [label.strip() for group in grouped for label in group.split(",")]
+    used += re.findall(r"(\w+)(?:=~|!=|=)\"", expression)
+    used += re.findall(r"{{(\w+)}}", legend)
+    assert {*used} <= labels
 
 
-def test_documented_gauges() -> None:
-    """Every gauge of the project is on the page about monitoring."""
-    page = (ROOT / "docs/monitoring.md").read_text()
-    units = {f"{PROGRESS_GAUGES}{unit}" for unit in ProgressUnit}
-    assert [name for name in LABELS.keys() - units if f"`{name}" not in page] == []
-    assert all(f"_{unit}" in page for unit in ProgressUnit)
+def test_queries_are_valid(tmp_path: Path) -> None:
+    """Prometheus accepts every query, with values for the variables of the dashboard."""
+    rules = [
+        {"record": f"query:{number}", "expr": re.sub(r"\$(kind|cluster)\b", ".*", expression)}
+        for number, (expression, _) in enumerate(queries())
+    ]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    checked = run_promtool("check", "rules", "rules.yaml", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_links_lead_to_the_page() -> None:
+    """Each panel of migrations links to the page of the migration, at an address that the reader can set."""
+    names = {variable["name"] for variable in BOARD["templating"]["list"]}
+    assert {"datasource", "kind", "cluster", "page"} == names
+    linked = [panel["title"] for panel in BOARD["panels"] if panel["fieldConfig"]["defaults"].get("links")]
+    assert {"Phases", "Waits for an operator", "Alarms", "Progress"} <= {*linked}
+    for panel in BOARD["panels"]:
+        for link in panel["fieldConfig"]["defaults"].get("links", []):
+            assert link["url"] == "${page}/migration/${__field.labels.workflow_id}"
+
+
+def test_annotations() -> None:
+    """Points of no return and ends are marked in all panels."""
+    notes = {note["name"]: note for note in BOARD["annotations"]["list"]}
+    assert "pulsar_migrate_point_of_no_return_passed" in notes["Point of no return"]["expr"]
+    assert notes["Point of no return"]["iconColor"] == "red"
+    assert "pulsar_migrate_outcome" in notes["End"]["expr"]
+
+
+def test_phases_are_a_timeline() -> None:
+    """The phases of each migration are a state timeline."""
+    [phases] = [panel for panel in BOARD["panels"] if panel["type"] == "state-timeline"]
+    assert [target["expr"].partition("{")[0] for target in phases["targets"]] == ["pulsar_migrate_phase"]

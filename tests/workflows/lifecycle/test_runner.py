@@ -67,7 +67,7 @@ async def running(stage: Harness, work: Callable[[ActivityContext], str]) -> Asy
 
     @activity.defn(name="work")
     async def run() -> str:
-        return await run_activity(stage.client, work, labels={"kind": "test", "cluster": "test"})
+        return await run_activity(stage.client, work)
 
     queue = f"{QUEUE}-{next(numbers)}"
     options: dict[str, Any] = {

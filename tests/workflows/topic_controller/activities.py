@@ -12,7 +12,7 @@ from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.lifecycle.polling import NOTHING_DUE
+from models.lifecycle.failures import NOTHING_DUE
 from models.segments.layout import SegmentLayout
 from models.segments.segment import LayoutError, SubscriptionKind
 from models.topic_controller.input import (
