@@ -1,4 +1,4 @@
-"""Who may see the page: browsers send a token as a password, programs as a bearer token."""
+"""Access to the page: browsers send a token as a password, programs as a bearer token."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Pages:
             return RedirectResponse(f"/migration/{self._only}")
         reading = await self._lists.get("")
         if reading.value is None:
-            return _html(problem_document(_known(reading.problem)), HTTPStatus.SERVICE_UNAVAILABLE)
+            return _html(problem_document(_cause_of(reading.problem)), HTTPStatus.SERVICE_UNAVAILABLE)
         return _html(list_document(reading.value, datetime.now(UTC), self._client.namespace))
 
     async def index_parts(self, _: Request) -> Response:
@@ -139,7 +139,7 @@ class Pages:
         workflow_id = self._require(request.path_params["workflow_id"])
         reading = await self._views.get(workflow_id)
         if reading.value is None:
-            problem = _known(reading.problem)
+            problem = _cause_of(reading.problem)
             status = HTTPStatus.NOT_FOUND if problem.missing else HTTPStatus.SERVICE_UNAVAILABLE
             return _html(problem_document(problem, again=not problem.missing), status)
         return _html(migration_document(reading.value, datetime.now(UTC)))
@@ -180,7 +180,7 @@ class Pages:
         return await list_migrations(self._client, ended=True, limit=SHOWN_MIGRATIONS)
 
 
-def _known(problem: Problem | None) -> Problem:
+def _cause_of(problem: Problem | None) -> Problem:
     return problem or Problem("nothing was read yet.", "reload the page")
 
 

@@ -1,9 +1,9 @@
-"""What is known of each kind in advance: names of both sides, points of no return, and break-glass steps."""
+"""Facts of each kind that hold for every migration: names of both sides, points of no return, and break-glass steps."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from models.blue_green.phases import BatchPhase
 from models.bookie_cluster.input import Routing
 from models.lifecycle.policy import PhasePolicy
-from models.lifecycle.status import Status, Undo
+from models.lifecycle.status import Undo
 from worker.catalog import KINDS
 from workflows.blue_green.policy import BATCH_POLICIES
 from workflows.blue_green.policy import POLICIES as BLUE_GREEN
@@ -59,7 +59,7 @@ class BreakGlass(NamedTuple):
 
 
 class Guide(NamedTuple):
-    """What is known of one kind of migration.
+    """Facts of one kind of migration.
 
     Attributes:
         phases: of the way forward, in their order.
@@ -108,16 +108,19 @@ def guides() -> Mapping[str, Guide]:
     return {name: _guide(name, data) for name in data}
 
 
-def guide_of(status: Status) -> Guide | None:
-    """Return the guide of a migration; None for a kind of another version."""
-    if status.kind == "blue-green" and _is_batch(status):
-        return guides()[BATCH]
-    return guides().get(status.kind)
+def guide_of(kind: str, phases: Collection[str]) -> Guide | None:
+    """Return the guide of a migration; None for a kind of another version.
+
+    Args:
+        kind: of the migration.
+        phases: that it has entered.
+    """
+    return guides().get(BATCH if kind == "blue-green" and _are_of_batch(phases) else kind)
 
 
-def _is_batch(status: Status) -> bool:
-    seen = {status.phase, *(entry.phase for entry in status.history)}
-    return seen <= set(BatchPhase) and not seen <= set(KINDS["blue-green"].phases)
+def _are_of_batch(phases: Collection[str]) -> bool:
+    # Both kinds of workflows have a FLIP, and each starts with a phase of its own.
+    return BatchPhase.LOAD in phases
 
 
 def _guide(name: str, data: Mapping[str, dict[str, Any]]) -> Guide:

@@ -31,6 +31,7 @@ SCRIPT = (FOLDER / "assets" / "page.js").read_text()
 
 _TIME = Unit(Quantity.TIME)
 _LIST_STATE = 300
+_LONGEST_WORD = 44
 
 
 def _source(text: str) -> str:
@@ -38,7 +39,8 @@ def _source(text: str) -> str:
 
 
 _DOCUMENT = (
-    f"default-src 'none'; style-src {_source(STYLE)}; script-src {_source(SCRIPT)}; base-uri 'none'; form-action 'none'"
+    f"default-src 'none'; style-src {_source(STYLE)}; script-src {_source(SCRIPT)}; img-src data:; base-uri 'none'; "
+    "form-action 'none'"
 )
 
 POLICY = f"{_DOCUMENT}; connect-src 'self'; frame-ancestors 'none'"
@@ -106,6 +108,7 @@ def _environment() -> Environment:
     filters: dict[str, Any] = {
         "clock": _clock,
         "ticks": _ticks,
+        "command": _command,
         "seconds": _seconds,
         "number": _number,
         "markup": Markup,
@@ -128,8 +131,8 @@ def _seconds(seconds: float) -> str:
     return _TIME.format(round(seconds))
 
 
-def _number(number: int) -> str:
-    return f"{number:,}"
+def _number(number: int, noun: str = "") -> str:
+    return Unit(Quantity.NUMBER, noun).format(number)
 
 
 def _clock(at: datetime | None, now: datetime) -> Markup:
@@ -149,6 +152,13 @@ def _ticks(text: str) -> Markup:
     return Markup("").join(
         Markup("<code>{}</code>").format(word) if index % 2 else escape(word) for index, word in enumerate(words)
     )
+
+
+def _command(line: str) -> Markup:
+    """Return a command that breaks between its words only, unless one is long."""
+    words = printable(line).split(" ")
+    spans = (Markup("<span>{}</span>").format(word) if len(word) <= _LONGEST_WORD else escape(word) for word in words)
+    return Markup(" ").join(spans)
 
 
 def _data(text: str) -> Markup:

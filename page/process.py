@@ -66,7 +66,7 @@ async def _serve(settings: PageSettings, only: str, ready_file: Path | None) -> 
 
 def _viewers(settings: PageSettings) -> Viewers:
     if not settings.tokens_file:
-        _log.warning("no tokens_file is set: whoever can connect sees the migrations")
+        _log.warning("no tokens_file is set: every client that can connect sees the migrations")
         return Viewers(None)
     try:
         return Viewers(Tokens(Path(settings.tokens_file)))

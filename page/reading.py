@@ -26,7 +26,7 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True)
 class Problem:
-    """Why the page shows an old state, or none.
+    """Reason for an old state on the page, or for none.
 
     Attributes:
         cause: in one sentence.

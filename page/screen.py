@@ -1,4 +1,4 @@
-"""What the page shows of one migration: sentences, bars and lists, ready for the template."""
+"""Contents of the page of one migration: sentences, bars and lists, ready for the template."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from models.lifecycle.status import Outcome, PhaseEntry, Progress, Status, Undo,
 from models.lifecycle.units import Described, Quantity, Unit, format_value
 from models.lifecycle.verbs import VERB_HELP, Verb
 from models.text import one_line, printable_json
-from page.guide import BATCH, BreakGlass, Guide, Step, guide_of
-from page.sides import FELT, Fact, Known, Sides, known_of, old_side, sides_of, verdict
+from page.guide import BATCH, BreakGlass, Guide, Step, guide_of, guides
+from page.sides import FELT, Fact, MigrationData, Sides, data_of, old_side, sides_of, verdict
 from views.migration import View
 from views.values import described
 from worker.catalog import KINDS
 
-TIMELINE = 40
+TIMELINE = 25
 """Most events that are shown without unfolding."""
 
 SQUARES = 1_200
-"""Most squares of a fleet; with more items, a square stands for several."""
+"""Most squares of a fleet; with more items, a square counts several."""
 
 _TIME = Unit(Quantity.TIME)
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)Z (.*)", re.DOTALL)
@@ -33,7 +33,7 @@ _PERIODIC = frozenset((WaitKind.ITEMS, WaitKind.WINDOW, WaitKind.THROTTLE))
 
 
 class Tone(StrEnum):
-    """What a state means for the operator; the page shows it as a word, a sign and a colour."""
+    """Meaning of a state for the operator; the page shows it as a word, a sign and a colour."""
 
     RUNS = "runs"
     WAITS = "waits"
@@ -68,7 +68,7 @@ class PhaseBox(NamedTuple):
         time: how long it took, or has taken.
         line: the point of no return is before this phase.
         blocked: clients wait while it runs.
-        share: share that is done, from 0 to 1; None if it is not known.
+        share: share that is done, from 0 to 1; None if it is unknown.
         note: of the phase.
     """
 
@@ -109,7 +109,7 @@ class Square(NamedTuple):
 
     Attributes:
         state: `done`, `failed`, `running` or `waiting`.
-        title: names and reasons, as far as they are known.
+        title: names and reasons, where they are known.
         link: workflow id of the part that runs; empty for none.
     """
 
@@ -133,7 +133,7 @@ class Fleet(NamedTuple):
     Attributes:
         unit: what they are.
         squares: one for each item, or for several.
-        each: how many items a square stands for.
+        each: number of items of a square.
         text: counts in words.
         parts: running parts, and what each waits for.
         more: number of running parts that are not listed.
@@ -148,7 +148,7 @@ class Fleet(NamedTuple):
 
 
 class Back(NamedTuple):
-    """Whether a rollback is possible, at what cost, and until when."""
+    """Answer to the question whether a rollback is possible, at what cost, and until when."""
 
     possible: bool
     undo: Undo
@@ -206,16 +206,16 @@ def screen_of(view: View, now: datetime) -> Screen:
         now: time of the page.
     """
     status, report = view.status, view.report
-    guide = guide_of(status) if status else None
-    known = known_of(view)
+    data = data_of(view)
     kind = status.kind if status else report.kind if report else ""
-    name = BATCH if guide and "LOAD" in guide.phases and kind == "blue-green" else kind
     history = status.history if status else report.history if report else []
+    guide = guide_of(kind, {data.phase, *(entry.phase for entry in history)})
+    name = BATCH if guide is not None and guide is guides().get(BATCH) else kind
     outcome = report.outcome if report else status.outcome if status else None
     models = KINDS[kind].models if kind in KINDS and name != BATCH else {}
-    figures = described(known.figures, models.get("figure"), zeros=False)
+    figures = described(data.figures, models.get("figure"), zeros=False)
     file = printable_json((report or view).model_dump_json(indent=2)) if view.ended else ""
-    glass = guide.steps_in(known.phase) if guide and not view.ended else None
+    glass = guide.steps_in(data.phase) if guide and not view.ended else None
     return Screen(
         workflow_id=view.workflow_id,
         kind=name,
@@ -224,28 +224,28 @@ def screen_of(view: View, now: datetime) -> Screen:
         started=min([view.started, *(entry.started for entry in history[:1])]),
         closed=view.closed,
         ended=view.ended,
-        headline=headline(view, guide, known, now),
+        headline=headline(view, guide, data, now),
         alarms=status.alarms if status else [],
         silence=view.silence,
-        phases=_phases(history, known, guide, now),
+        phases=_phases(history, data, guide, now),
         line_each=guide.line_each if guide else "",
         blocks=guide.blocks if guide else "",
-        back=_back(status, now) if status and not view.ended else None,
+        back=_back(status, guide.rollback if guide else (), now) if status and not view.ended else None,
         guide=guide,
-        sides=sides_of(name, known),
-        verdict=verdict(guide, known, outcome) if guide and view.ended else "",
-        old_side=old_side(name, known),
+        sides=sides_of(name, data),
+        verdict=verdict(guide, data, outcome) if guide and view.ended else "",
+        old_side=old_side(name, data),
         waiting=status.waiting if status and not view.ended else None,
-        progress=known.progress,
+        progress=data.progress,
         steps=[] if view.ended else [_step(step.name, step.attempt, step.last_failure) for step in view.steps],
         commands=_commands(view),
         deadlines=sorted(status.deadlines.items(), key=lambda item: item[1]) if status and not view.ended else [],
-        fleet=_fleet(view, name, known),
+        fleet=_fleet(view, name, data),
         felt=[figure for figure in figures if figure.name in FELT],
-        blocked_for=_blocked_for(history, guide, now),
+        blocked_for="" if view.ended else _blocked_for(history, guide, data, now),
         events=_events(history, status.notes if status else report.notes if report else []),
         figures=[figure for figure in figures if figure.name not in FELT],
-        certificate=described(known.certificate, models.get("certificate")) if known.certificate else [],
+        certificate=described(data.certificate, models.get("certificate")) if data.certificate else [],
         failed=failed_lines(report.failed_items if report else status.failed_items if status else []),
         features=[f"{use.feature}: {'accepted' if use.accepted else use.outcome}" for use in report.features]
         if report
@@ -258,9 +258,9 @@ def screen_of(view: View, now: datetime) -> Screen:
     )
 
 
-def headline(view: View, guide: Guide | None, known: Known, now: datetime) -> Headline:
+def headline(view: View, guide: Guide | None, data: MigrationData, now: datetime) -> Headline:
     """Return the large sentence and what it means."""
-    status, phase = view.status, known.phase
+    status, phase = view.status, data.phase
     if view.failure:
         return _plain(Tone.DANGER, f"Failed: {view.failure.message}")
     if view.report:
@@ -276,14 +276,16 @@ def headline(view: View, guide: Guide | None, known: Known, now: datetime) -> He
     if waiting and waiting.kind not in _PERIODIC:
         return _plain(Tone.WAITS, f"{phase} waits for {waiting.why.rstrip('.')}.")
     tone = Tone.BACK if back else Tone.RUNS
-    progress = _progress(known.progress)
+    progress = _progress(data.progress)
     if progress:
         return Headline(tone, f"{phase}: {progress}.", f"{phase} runs.")
     if waiting and waiting.kind is WaitKind.WINDOW:
         return _window(phase, waiting, now)
-    doing = "is rolling back" if back else "runs"
     entry = status.history[-1] if status.history else None
-    since = f" since {_TIME.format(round(entry.seconds(now)))}" if entry and entry.ended is None else ""
+    if entry and entry.ended:
+        return _plain(tone, f"{phase} is {entry.outcome}; the next phase starts.")
+    doing = "is rolling back" if back else "runs"
+    since = f" since {_TIME.format(round(entry.seconds(now)))}" if entry else ""
     blocked = f"; {guide.blocks}" if guide and phase in guide.blocked else ""
     return Headline(tone, f"{phase} {doing}{since}{blocked}.", f"{phase} {doing}{blocked}.")
 
@@ -298,8 +300,8 @@ def _window(phase: str, waiting: Waiting, now: datetime) -> Headline:
     if waiting.until is None:
         return _plain(Tone.WAITS, f"{text}.")
     seconds = round((waiting.until - now).total_seconds())
-    left = f", {_TIME.format(seconds)} left" if seconds > 0 else ", ends now"
-    return Headline(Tone.WAITS, f"{text}{left}.", f"{text} until {format_value(waiting.until)}.")
+    end = f", {_TIME.format(seconds)} left" if seconds > 0 else ", ends now"
+    return Headline(Tone.WAITS, f"{text}{end}.", f"{text} until {format_value(waiting.until)}.")
 
 
 def _end(outcome: Outcome, summary: str) -> tuple[Tone, str]:
@@ -326,11 +328,11 @@ def _progress(progress: Progress | None) -> str:
     if progress.unit == "bytes":
         size = Unit(Quantity.SIZE).format(progress.total)
         share = f"{100 * progress.done / progress.total:.0f} % of {size} {progress.task}"
-    left = f", {_TIME.format(round(progress.eta_seconds))} left" if progress.eta_seconds is not None else ""
-    return f"{share}{left}"
+    end = f", {_TIME.format(round(progress.eta_seconds))} left" if progress.eta_seconds is not None else ""
+    return f"{share}{end}"
 
 
-def _phases(history: Sequence[PhaseEntry], known: Known, guide: Guide | None, now: datetime) -> list[PhaseBox]:
+def _phases(history: Sequence[PhaseEntry], data: MigrationData, guide: Guide | None, now: datetime) -> list[PhaseBox]:
     last = {entry.phase: entry for entry in history}
     names = [*guide.phases] if guide else [*last]
     names += [phase for phase in last if phase not in names]
@@ -348,7 +350,7 @@ def _phases(history: Sequence[PhaseEntry], known: Known, guide: Guide | None, no
                 time=_TIME.format(_whole(entry.seconds(now))) if entry else "",
                 line=guide is not None and name == guide.line,
                 blocked=guide is not None and name in guide.blocked,
-                share=_share(known.progress) if name == known.phase else None,
+                share=_share(data.progress) if name == data.phase else None,
                 note=entry.note if entry else "",
             )
         )
@@ -377,20 +379,31 @@ def _share(progress: Progress | None) -> float | None:
     return min(1.0, progress.done / progress.total) if progress and progress.total else None
 
 
-def _back(status: Status, now: datetime) -> Back:
+_POSSIBLE = {
+    Undo.FREE: "Yes, free of cost.",
+    Undo.METADATA: "Yes, metadata are changed back.",
+    Undo.COPY_BACK: "Yes, new data are copied back.",
+    Undo.NONE: "Yes, but not everything comes back.",
+}
+_IMPOSSIBLE = {
+    Undo.FREE: "Not now.",
+    Undo.METADATA: "Not now.",
+    Undo.COPY_BACK: "Only by a migration back.",
+    Undo.NONE: "No.",
+}
+
+
+def _back(status: Status, rollback: Sequence[str], now: datetime) -> Back:
     possible = Verb.ROLLBACK in status.legal_verbs
     window = status.deadlines.get("window")
     until = ""
     if possible and window:
         seconds = round((window - now).total_seconds())
         until = f"until {format_value(window)}" + (f", in {_TIME.format(seconds)}" if seconds > 0 else "")
-    answers = {
-        Undo.FREE: "Yes, it costs nothing.",
-        Undo.METADATA: "Yes, metadata are changed back.",
-        Undo.COPY_BACK: "Yes, new data are copied back.",
-        Undo.NONE: "Yes, but not everything comes back.",
-    }
-    return Back(possible, status.undo, answers[status.undo] if possible else "Not now.", status.undo_cost, until)
+    answer = (_POSSIBLE if possible else _IMPOSSIBLE)[status.undo]
+    if status.phase in rollback:
+        answer = "It is rolling back."
+    return Back(possible, status.undo, answer, status.undo_cost, until)
 
 
 def _commands(view: View) -> list[Command]:
@@ -417,17 +430,17 @@ def _step(name: str, attempt: int, failure: str) -> str:
     return f"{name}, attempt {attempt}{last}"
 
 
-def _fleet(view: View, kind: str, known: Known) -> Fleet | None:
+def _fleet(view: View, kind: str, data: MigrationData) -> Fleet | None:
     """Return the squares of items that move in waves; None where there are none."""
     if kind not in {"blue-green", "scalable-namespace"}:
         return None
-    sides = sides_of(kind, known)
-    if sides is None or (known.progress is None and not view.ended and not sides.new):
+    sides = sides_of(kind, data)
+    if sides is None or (data.progress is None and not view.ended and not sides.new):
         return None
     failures = view.report.failed_items if view.report else view.status.failed_items if view.status else []
     names = [str(item) for failed in failures for item in failed.items]
     failed = sum(each.count for each in failures)
-    parts = [_part(child, view.workflow_id) for child in view.children]
+    parts = [_batch(child, view.workflow_id) for child in view.children]
     running = min(view.children_count, sides.total)
     done = min(sides.new, sides.total)
     counts = {"done": done, "failed": failed, "running": running}
@@ -444,12 +457,12 @@ def _square(state: str, index: int, failed: Sequence[str], parts: Sequence[Part]
     if state == "failed" and index < len(failed):
         return Square(state, failed[index], "")
     if state == "running" and index < len(parts):
-        part = parts[index]
-        return Square(state, f"{part.name}: {part.phase}, {part.state}", part.workflow_id)
+        batch = parts[index]
+        return Square(state, f"{batch.name}: {batch.phase}, {batch.state}", batch.workflow_id)
     return Square(state, state, "")
 
 
-def _part(child: View, parent: str) -> Part:
+def _batch(child: View, parent: str) -> Part:
     status = child.status
     state = child.silence or child.execution.lower()
     if status:
@@ -459,9 +472,13 @@ def _part(child: View, parent: str) -> Part:
     return Part(child.workflow_id, name, status.phase if status else child.phase, state)
 
 
-def _blocked_for(history: Sequence[PhaseEntry], guide: Guide | None, now: datetime) -> str:
+def _blocked_for(history: Sequence[PhaseEntry], guide: Guide | None, data: MigrationData, now: datetime) -> str:
     """Return how long clients have waited until now; empty if they do not wait."""
-    if guide is None or not history or history[-1].ended or history[-1].phase not in guide.blocked:
+    pause = data.facts.get("pause_since")
+    if isinstance(pause, str):
+        since = datetime.fromisoformat(pause)
+        return f"clients may be without a broker since {_TIME.format(round((now - since).total_seconds()))}"
+    if guide is None or not history or history[-1].phase not in guide.blocked:
         return ""
     first = next(entry for entry in history if entry.phase in guide.blocked)
     return f"{guide.blocks} since {_TIME.format(round((now - first.started).total_seconds()))}"
@@ -469,15 +486,21 @@ def _blocked_for(history: Sequence[PhaseEntry], guide: Guide | None, now: dateti
 
 def _events(history: Sequence[PhaseEntry], notes: Sequence[str]) -> list[Event]:
     """Return phases and notes, the newest first."""
-    events = [Event(entry.started, f"{entry.phase} started", "phase") for entry in history]
+    events = [Event(entry.started, _took(entry), "phase") for entry in history]
     events += [
-        Event(entry.ended, f"{entry.phase}: {entry.outcome}" + (f". {entry.note}" if entry.note else ""), "phase")
+        Event(entry.ended, f"{entry.phase} {entry.outcome}" + (f": {entry.note}" if entry.note else ""), "phase")
         for entry in history
-        if entry.ended
+        if entry.ended and (entry.note or entry.outcome is not Outcome.DONE)
     ]
     events += map(_note, notes)
     oldest = datetime.min.replace(tzinfo=UTC)
     return sorted(events, key=lambda event: event.at or oldest)[::-1]
+
+
+def _took(entry: PhaseEntry) -> str:
+    return f"{entry.phase} started" + (
+        f", took {_TIME.format(_whole(entry.seconds(entry.ended)))}" if entry.ended else ""
+    )
 
 
 def _note(note: str) -> Event:

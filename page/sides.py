@@ -44,8 +44,8 @@ class Sides(NamedTuple):
         return min(1.0, self.new / self.total) if self.total else 1.0
 
 
-class Known(NamedTuple):
-    """What is known of a migration, from its status or its report."""
+class MigrationData(NamedTuple):
+    """Data of a migration, from its status or its report."""
 
     phase: str
     facts: Values
@@ -55,10 +55,10 @@ class Known(NamedTuple):
     failed: int = 0
 
 
-def known_of(view: View) -> Known:
-    """Return what is known of a migration."""
+def data_of(view: View) -> MigrationData:
+    """Return the data of a migration."""
     status, report = view.status, view.report
-    return Known(
+    return MigrationData(
         phase=status.phase if status else view.phase,
         facts=status.facts if status else {},
         figures=report.figures if report else status.figures if status else {},
@@ -68,78 +68,78 @@ def known_of(view: View) -> Known:
     )
 
 
-def sides_of(kind: str, known: Known) -> Sides | None:
+def sides_of(kind: str, data: MigrationData) -> Sides | None:
     """Return both sides of a migration; None as long as nothing was counted."""
     count = _COUNTS.get(kind)
-    sides = count(known) if count else None
-    return sides or _of_progress(known.progress)
+    sides = count(data) if count else None
+    return sides or _of_progress(data.progress)
 
 
-def _metadata_store(known: Known) -> Sides | None:
-    total = _number(known.facts, "precheck", "survey", "records")
-    copied = _number(known.figures, "copied_records")
-    compared = _number(known.certificate, "compared_in_pre_copy")
+def _metadata_store(data: MigrationData) -> Sides | None:
+    total = _number(data.facts, "precheck", "survey", "records")
+    copied = _number(data.figures, "copied_records")
+    compared = _number(data.certificate, "compared_in_pre_copy")
     if compared is not None:
         return _copy("records", compared, compared, "all records were compared")
     if total is None:
         return None
     if copied is not None:
         return _copy("records", max(total, copied), copied, "counted in PRECHECK; brokers write in the meantime")
-    return _copying("records", total, known.progress)
+    return _copying("records", total, data.progress)
 
 
-def _bookie_cluster(known: Known) -> Sides | None:
-    compared = _number(known.certificate, "ledgers_compared")
+def _bookie_cluster(data: MigrationData) -> Sides | None:
+    compared = _number(data.certificate, "ledgers_compared")
     if compared is not None:
         return _copy("ledgers", compared, compared, "all ledgers were compared")
-    total = _number(known.facts, "precheck", "survey", "ledgers")
+    total = _number(data.facts, "precheck", "survey", "ledgers")
     if total is None:
         return None
-    copies = [_values(known.figures, name) for name in ("build", "tail")]
+    copies = [_values(data.figures, name) for name in ("build", "tail")]
     done = [_number(copy, name) for copy in copies for name in ("copied_ledgers", "equal_ledgers")]
     if any(number is not None for number in done):
         copied = sum(number or 0 for number in done)
         return _copy("ledgers", max(total, copied), copied, "counted in PRECHECK; brokers create and delete some")
-    return _copying("ledgers", total, known.progress)
+    return _copying("ledgers", total, data.progress)
 
 
-def _blue_green(known: Known) -> Sides | None:
-    total = _number(known.facts, "precheck", "survey", "namespaces")
-    moved = _number(known.figures, "namespaces_moved")
-    return _moving("namespaces", total, moved, known)
+def _blue_green(data: MigrationData) -> Sides | None:
+    total = _number(data.facts, "precheck", "survey", "namespaces")
+    moved = _number(data.figures, "namespaces_moved")
+    return _moving("namespaces", total, moved, data)
 
 
-def _batch(known: Known) -> Sides | None:
-    clients = [_number(known.facts, "loaded", name) for name in ("producers", "consumers")]
+def _batch(data: MigrationData) -> Sides | None:
+    clients = [_number(data.facts, "loaded", name) for name in ("producers", "consumers")]
     if clients[0] is None:
         return None
     total = sum(number or 0 for number in clients)
-    missing = _number(known.facts, "drained", "missing_count")
-    gone = known.phase in {"DRAIN", "VERIFY"} or missing is not None
-    left = (missing or 0) if gone else total
-    return Sides("clients", left, total - left, total, crossing=True, note="")
+    missing = _number(data.facts, "drained", "missing_count")
+    gone = data.phase in {"DRAIN", "VERIFY"} or missing is not None
+    remaining = (missing or 0) if gone else total
+    return Sides("clients", remaining, total - remaining, total, crossing=True, note="")
 
 
-def _topic(known: Known) -> Sides | None:
-    backlog = _number(known.facts, "precheck", "backlog")
+def _topic(data: MigrationData) -> Sides | None:
+    backlog = _number(data.facts, "precheck", "backlog")
     if backlog is None:
         return None
-    drained = _values(known.facts, "drained")
-    left = sum(cast("Mapping[str, int]", drained.get("backlogs") or {}).values()) if drained else backlog
+    drained = _values(data.facts, "drained")
+    remaining = sum(cast("Mapping[str, int]", drained.get("backlogs") or {}).values()) if drained else backlog
     note = "unconsumed messages; new ones go to the segments after FLIP"
-    return Sides("old messages", left, max(0, backlog - left), backlog, crossing=True, note=note)
+    return Sides("old messages", remaining, max(0, backlog - remaining), backlog, crossing=True, note=note)
 
 
-def _namespace(known: Known) -> Sides | None:
-    total = _number(known.facts, "survey", "topics")
-    return _moving("topics", total, _number(known.figures, "topics_scalable"), known)
+def _namespace(data: MigrationData) -> Sides | None:
+    total = _number(data.facts, "survey", "topics")
+    return _moving("topics", total, _number(data.figures, "topics_scalable"), data)
 
 
-def _operation(known: Known) -> Sides | None:
-    total = _number(known.facts, "precheck", "topics")
-    outcome = _values(known.facts, "outcome")
+def _operation(data: MigrationData) -> Sides | None:
+    total = _number(data.facts, "precheck", "topics")
+    outcome = _values(data.facts, "outcome")
     done = [_number(outcome, name) for name in ("changed", "unchanged", "with_findings")]
-    return _moving("topics", total, sum(number or 0 for number in done) if outcome else None, known)
+    return _moving("topics", total, sum(number or 0 for number in done) if outcome else None, data)
 
 
 _COUNTS = {
@@ -164,11 +164,11 @@ def _copying(unit: str, total: int, progress: Progress | None) -> Sides:
     return _copy(unit, total, 0, "")
 
 
-def _moving(unit: str, total: int | None, moved: int | None, known: Known) -> Sides | None:
+def _moving(unit: str, total: int | None, moved: int | None, data: MigrationData) -> Sides | None:
     """Return the sides of items that move one after the other; those that failed stay where they are."""
-    progress = known.progress
+    progress = data.progress
     if progress and progress.unit == unit and progress.total:
-        total, moved = progress.total, max(moved or 0, progress.done - known.failed)
+        total, moved = progress.total, max(moved or 0, progress.done - data.failed)
     if total is None:
         return None
     new = min(moved or 0, total)
@@ -219,27 +219,27 @@ _PARTICIPANTS = {
 }
 
 
-def old_side(kind: str, known: Known) -> list[Fact]:
+def old_side(kind: str, data: MigrationData) -> list[Fact]:
     """Return who is still on the old side, as the last check found it."""
     facts: list[Fact] = []
     for name, label, empty in _OLD_SIDE.get(kind, ()):
-        items = known.facts.get(name)
+        items = data.facts.get(name)
         if items is not None:
             facts.append(_fact(label, items, good=not items or not empty))
-    census = _values(known.facts, "census")
+    census = _values(data.facts, "census")
     for name, label in _CENSUS:
         count = _number(census, name)
         if count is not None:
-            facts.append(Fact(f"{_NUMBER.format(count)} {label}", (), count == 0))
+            facts.append(Fact(f"{label}: {_NUMBER.format(count)}", (), count == 0))
     if not facts:
-        precheck = _values(known.facts, "precheck")
+        precheck = _values(data.facts, "precheck")
         facts = [_fact(label, precheck.get(name) or (), good=True) for name, label in _PARTICIPANTS.get(kind, ())]
         facts = [fact for fact in facts if fact.items]
     return facts
 
 
 def _fact(label: str, items: Sequence[str], *, good: bool) -> Fact:
-    return Fact(f"{_NUMBER.format(len(items))} {label}", tuple(items), good)
+    return Fact(f"{label}: {_NUMBER.format(len(items))}", tuple(items), good)
 
 
 FELT = frozenset((
@@ -263,11 +263,11 @@ FELT = frozenset((
 _ROLLED_BACK = frozenset((Outcome.ROLLED_BACK, Outcome.FAILED))
 
 
-def verdict(guide: Guide, known: Known, outcome: Outcome | None) -> str:
+def verdict(guide: Guide, data: MigrationData, outcome: Outcome | None) -> str:
     """Return what both sides say at the end, in words; empty before it."""
-    differences = _number(known.certificate, "differences")
-    missing = _number(known.certificate, "references_missing")
-    faults = known.certificate.get("faults")
+    differences = _number(data.certificate, "differences")
+    missing = _number(data.certificate, "references_missing")
+    faults = data.certificate.get("faults")
     if outcome in _ROLLED_BACK:
         return f"rolled back: the {guide.old} is in use"
     if differences is not None:

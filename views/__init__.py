@@ -1,1 +1,1 @@
-"""What Temporal and its workers know of migrations; the command line and the page show it."""
+"""Views of migrations, as Temporal and workers answer; the command line and the page show them."""

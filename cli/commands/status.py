@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.rendering import ending, headline, lines, screen
 from models.text import printable_json
 from process.exit_codes import CommandFailed, ExitCode
+from process.files import write_private
 from views.listing import QUERY_LIMIT
 from views.migration import View, code_of_report, read_view
 
@@ -86,10 +88,19 @@ async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: t
     return end.code
 
 
-def report_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
+def report_command(
+    workflow_id: WorkflowId,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write the page to this file instead, also before the end (default: none)."),
+    ] = None,
+    output: Output = Form.TEXT,
+) -> None:
     """Print the result of a migration that has ended; the exit code is that of the end."""
 
     async def work(client: Client) -> ExitCode:
+        if html:
+            return write_page(await read_view(client, workflow_id), html)
         view = await read_view(client, workflow_id, with_status=False)
         if not view.ended:
             cure = f"pulsar-migrate status {workflow_id} --watch"
@@ -104,3 +115,20 @@ def report_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
         return view.code
 
     raise typer.Exit(against_temporal(work))
+
+
+def write_page(view: View, file: Path) -> ExitCode:
+    """Write the page of a migration to one file, which needs no other; return the exit code of its end.
+
+    Raises:
+        CommandFailed: the file cannot be written.
+    """
+    from page.html import report_document
+
+    try:
+        write_private(file, report_document(view, datetime.now(UTC)))
+    except OSError as error:
+        cure = "name a file that can be written and is not a link"
+        raise CommandFailed(ExitCode.USAGE, f"{error}.", cure) from error
+    print(f"wrote {file}", flush=True)
+    return ExitCode.UNREACHABLE if view.silence and not view.ended else view.code

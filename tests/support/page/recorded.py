@@ -41,14 +41,14 @@ class Recorded:
 @contextmanager
 def _collected() -> Generator[list[Recorded]]:
     """Collect each status that a workflow of this process publishes."""
-    found: list[Recorded] = []
+    published: list[Recorded] = []
 
     def publish(board: StatusBoard) -> None:
         status = Status.model_validate(board.status().model_dump(mode="json"))
-        found.append(Recorded(workflow.info().workflow_id, workflow.now(), status))
+        published.append(Recorded(workflow.info().workflow_id, workflow.now(), status))
 
     with patch.object(StatusBoard, "publish", publish):
-        yield found
+        yield published
 
 
 @cache
@@ -57,9 +57,9 @@ def statuses(name: str) -> tuple[Recorded, ...]:
     file = FOLDER / f"{name}.json"
     history = json.loads(file.read_text())
     workflow_id = history["events"][0]["workflowExecutionStartedEventAttributes"].get("workflowId", "w")
-    with _collected() as found:
+    with _collected() as published:
         asyncio.run(_replay(WorkflowHistory.from_json(workflow_id, history)))
-    return tuple(replace(each, workflow_id=workflow_id) for each in found)
+    return tuple(replace(each, workflow_id=workflow_id) for each in published)
 
 
 async def _replay(history: WorkflowHistory) -> None:

@@ -1,0 +1,179 @@
+"""Contents of the page: sentences, bars and lists for every state that a migration can have."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from models.lifecycle.status import Outcome
+from page.guide import BATCH, guides
+from page.html import list_document, migration_changes, migration_document, report_document
+from page.screen import SQUARES, Screen, Tone, screen_of
+from tests.support.page.recorded import statuses
+from tests.support.page.views import HISTORIES, PHASES, ended, kind_of, running, running_in, view_of
+from views.migration import View
+
+HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\"'`&"
+
+
+def screens(kind: str) -> list[Screen]:
+    """Return the screens of all running states of a kind."""
+    return [screen_of(*found) for name, found in running().items() if name.startswith(f"{kind}/")]
+
+
+@pytest.mark.parametrize("kind", guides())
+def test_guide_has_each_phase(kind: str) -> None:
+    """Each phase has an undo class and break-glass steps, and the point of no return is one of the phases."""
+    guide = guides()[kind]
+    phases = (*guide.phases, *guide.rollback)
+    assert set(guide.undo) == set(phases)
+    assert guide.line in guide.phases
+    assert set(guide.blocked) <= set(phases)
+    for phase in phases:
+        steps = guide.steps_in(phase)
+        assert steps is not None
+        assert steps.state
+        assert steps.steps
+
+
+@pytest.mark.parametrize(("kind", "phase"), PHASES)
+def test_sentence(kind: str, phase: str) -> None:
+    """The large sentence names the phase, and asks where the operator must act; each legal verb has its command."""
+    for view, now in running_in(kind, phase):
+        screen = screen_of(view, now)
+        assert view.status is not None
+        assert screen.headline.text.startswith(phase)
+        asks = view.status.waiting is not None and bool(view.status.waiting.action)
+        assert (screen.headline.tone is Tone.ASKS) == asks
+        verbs = {command.verb for command in screen.commands} - {"window"}
+        assert verbs == {*view.status.legal_verbs}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_end(name: str) -> None:
+    """A migration that has ended shows how, and offers no command."""
+    view, now = ended()[name]
+    screen = screen_of(view, now)
+    assert screen.commands == []
+    assert screen.back is None
+    if view.report:
+        tones = {
+            Outcome.DONE: Tone.DONE,
+            Outcome.PLANNED: Tone.DONE,
+            Outcome.DONE_WITH_FAILURES: Tone.DANGER,
+            Outcome.ROLLED_BACK: Tone.BACK,
+        }
+        assert screen.headline.tone is tones[view.report.outcome]
+    elif view.failure:
+        assert view.failure.message.split("\n")[0][:40] in screen.headline.text
+
+
+def test_copies_become_equal() -> None:
+    """The bars of a copy start apart, and are equal before the point of no return."""
+    by_phase = {_phase(screen): screen.sides for screen in screens("metadata-store")}
+    start, end = by_phase["PRE_COPY"], by_phase["VALIDATION"]
+    assert start is not None
+    assert end is not None
+    assert (end.old, end.new, end.equal) == (12, 12, True)
+    assert not start.crossing
+
+
+def test_fleet_crosses() -> None:
+    """Namespaces leave one side and arrive on the other; squares count all of them, with the running part's wait."""
+    view, now = running()["blue-green/FLIP/items"]
+    screen = screen_of(view, now)
+    assert screen.fleet is not None
+    assert screen.sides is not None
+    assert screen.sides.old + screen.sides.new == screen.sides.total == 3
+    assert len(screen.fleet.squares) == 3
+    with_parts = [each for each in screens("scalable-namespace") if each.fleet and each.fleet.parts]
+    assert with_parts
+    for each in with_parts:
+        assert each.fleet is not None
+        assert [square.state for square in each.fleet.squares].count("running") == 1
+        assert each.fleet.parts[0].name == "acme/audit"
+
+
+def test_large_fleet_has_fewer_squares() -> None:
+    """A square stands for several items where there are too many for one screen."""
+    recorded = next(each for each in statuses("blue-green-whole") if each.status.progress)
+    assert recorded.status.progress is not None
+    progress = recorded.status.progress.model_copy(update={"total": 10 * SQUARES, "done": 4 * SQUARES})
+    view = view_of(recorded)
+    assert view.status is not None
+    many = view.model_copy(update={"status": view.status.model_copy(update={"progress": progress})})
+    fleet = screen_of(many, recorded.at).fleet
+    assert fleet is not None
+    assert (fleet.each, len(fleet.squares)) == (10, SQUARES)
+
+
+def test_silence_is_said() -> None:
+    """Without a worker the sentence says so, and the report of an ended migration is still shown."""
+    recorded = statuses("metadata-store-live")[5]
+    view = view_of(recorded, status=None, silence="no worker on the queue migrations answers (timeout)")
+    screen = screen_of(view, recorded.at)
+    assert screen.headline.tone is Tone.SILENT
+    assert recorded.status.phase in screen.headline.text
+    end, now = ended()["metadata-store-live"]
+    assert screen_of(end.model_copy(update={"status": None}), now).sides == screen_of(end, now).sides
+
+
+def test_point_of_no_return() -> None:
+    """Before the line a rollback is possible; after it the page says how to go back."""
+    for name, (view, now) in running().items():
+        screen = screen_of(view, now)
+        if name.startswith("metadata-store/VALIDATION"):
+            assert screen.back is not None
+            assert (screen.back.possible, screen.back.answer) == (False, "Only by a migration back.")
+        if name.startswith("metadata-store/COPYING"):
+            assert screen.back is not None
+            assert screen.back.possible
+
+
+@pytest.mark.parametrize("name", ["metadata-store/VALIDATION/window", "blue-green/FLIP/items"])
+def test_hostile_text(name: str) -> None:
+    """Text from outside becomes text: no markup, no control or invisible characters."""
+    view, now = running()[name]
+    hostile = _hostile(view)
+    for document in (migration_document(hostile, now), report_document(hostile, now)):
+        assert "<script>alert" not in document
+        assert "\x1b" not in document
+        assert "\u202e" not in document
+    changes: dict[str, Any] = migration_changes(hostile, now)
+    assert "<script>alert" not in "".join(changes["parts"].values())
+    assert "\x1b" not in changes["title"] + changes["spoken"]
+
+
+def test_empty_list() -> None:
+    """A namespace without migrations says how to start one."""
+    assert "pulsar-migrate start --help" in list_document([], datetime.fromisoformat("2026-01-01T00:00:00Z"), "default")
+
+
+def test_kinds_of_histories() -> None:
+    """A part of a blue-green migration has phases of its own."""
+    assert kind_of("blue-green-batch-undone") == BATCH
+    view, now = running()[f"{BATCH}/QUIESCE/works"]
+    assert [box.name for box in screen_of(view, now).phases][:3] == ["LOAD", "SEED", "QUIESCE"]
+
+
+def _phase(screen: Screen) -> str:
+    return next((box.name for box in screen.phases if box.state == "running"), "")
+
+
+def _hostile(view: View) -> View:
+    assert view.status is not None
+    waiting = view.status.waiting
+    status = view.status.model_copy(
+        update={
+            "target": HOSTILE,
+            "cluster": HOSTILE,
+            "notes": [HOSTILE, f"2026-11-28 21:07:10Z {HOSTILE}"],
+            "alarms": [HOSTILE],
+            "undo_cost": HOSTILE,
+            "waiting": waiting and waiting.model_copy(update={"why": HOSTILE, "action": HOSTILE}),
+            "facts": {**view.status.facts, "still_on_source": [HOSTILE]},
+        }
+    )
+    return view.model_copy(update={"status": status, "workflow_id": f"metadata-store/{HOSTILE}", "silence": HOSTILE})
