@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from models.coverage.results import FeatureUse
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
-from models.lifecycle.status import CutoverPlan, PhaseEntry, Status, Waiting
+from models.lifecycle.status import CutoverPlan, PhaseEntry, Progress, Status, Waiting
 from models.lifecycle.units import Quantity, Unit, format_value
 from models.text import one_line, printable
 from views.migration import Step, View
@@ -23,6 +24,7 @@ from worker.catalog import KINDS
 NOTES = 10
 """Most notes that are shown, the newest ones."""
 
+_BAR = 40
 _TIME = Unit(Quantity.TIME)
 _HEADER = ("phase", "outcome", "time", "undo", "note")
 _STYLES = {"ALARM": "bold red", "do now": "bold yellow", "failed": "red"}
@@ -47,7 +49,28 @@ def screen(view: View) -> Group:
     table.columns[2].justify = "right"
     for row in _rows(view):
         table.add_row(*(Text(one_line(cell)) for cell in row))
-    return Group(Text(one_line(_head(view)), style="bold"), _grid(_now(view)), table, _grid(_rest(view)))
+    return Group(Text(one_line(_head(view)), style="bold"), _bars(view), _grid(_now(view)), table, _grid(_rest(view)))
+
+
+def _bars(view: View) -> Table:
+    """Return a bar for the progress of a migration that runs, and one for each of its running parts."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=10, no_wrap=True)
+    grid.add_column(width=_BAR)
+    grid.add_column(overflow="fold")
+    for name, progress in _progress(view):
+        share = 100 * progress.done / progress.total if progress.total else 0
+        bar = ProgressBar(total=progress.total or 1, completed=progress.done, width=_BAR)
+        grid.add_row(Text(""), bar, Text(one_line(f"{share:.0f} %{name}")))
+    return grid
+
+
+def _progress(view: View) -> list[tuple[str, Progress]]:
+    """Return what is counted and has a total, with the name of the part that it belongs to."""
+    views = {"": view}
+    views |= {f"  {child.workflow_id.removeprefix(f'{view.workflow_id}/')}": child for child in view.children}
+    counted = [(name, each.status.progress) for name, each in views.items() if each.status and not each.ended]
+    return [(name, progress) for name, progress in counted if progress and progress.total]
 
 
 def headline(view: View) -> str:

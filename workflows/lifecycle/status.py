@@ -14,6 +14,8 @@ from models.lifecycle.status import (
     ENDERS,
     CutoverPlan,
     Outcome,
+    PhaseEntry,
+    Progress,
     ProgressReport,
     Status,
     Waiting,
@@ -36,6 +38,9 @@ _MARKS = {
 
 _SHOWN = 8
 """Longest list in the Web UI."""
+
+_BAR = 10
+"""Characters of a bar."""
 
 _LONGEST_WAIT = 1_000
 """Characters of a reason to wait, and of what the operator must do."""
@@ -101,7 +106,7 @@ class StatusBoard:
 
     def publish(self) -> None:
         """Show the state in the Web UI."""
-        workflow.set_current_details(render(self.status(), workflow.now()))
+        workflow.set_current_details(render(self.status(), workflow.info().workflow_id))
 
     def note(self, text: str) -> None:
         """Record an event for status and report."""
@@ -171,17 +176,19 @@ def waiting(
     return Waiting(kind=kind, why=why, action=action, since=since, until=until, ends_on=tuple(ends_on))
 
 
-def render(status: Status, now: datetime) -> str:
-    """Return one screen: headline, phases, wait, rollback and the last notes."""
+def render(status: Status, workflow_id: str) -> str:
+    """Return one screen: headline, phases, progress, wait, rollback, commands and the last notes.
+
+    It is shown until something else happens, so it has times and no durations of what still runs.
+    """
     text = escape_markdown
     lines = [f"**{status.phase}** · {text(status.cluster)} → {code_span(status.target)} · {status.outcome}", ""]
     for alarm in status.alarms:
         lines += [f'🔴 <span style="color:red">**{text(alarm)}**</span>', ""]
-    lines += ["| | phase | seconds | undo | note |", "|---|---|---:|---|---|"]
-    lines += [
-        f"| {_MARKS[entry.outcome]} | {entry.phase} | {entry.seconds(now):.1f} | {entry.undo} | {text(entry.note)} |"
-        for entry in status.history
-    ]
+    lines += ["| | phase | since | took | undo | note |", "|---|---|---|---:|---|---|"]
+    lines += map(_row, status.history)
+    if status.progress:
+        lines += ["", f"{_bar(status.progress)}{text(str(status.progress))}, as of {status.progress.as_of:%H:%M:%S}Z"]
     if status.waiting:
         until = f", until {status.waiting.until:%Y-%m-%d %H:%M:%S}Z" if status.waiting.until else ""
         ends = f"; ends on: {', '.join(status.waiting.ends_on)}" if status.waiting.ends_on else ""
@@ -189,7 +196,9 @@ def render(status: Status, now: datetime) -> str:
         if status.waiting.action:
             lines += ["", f"**Please** {text(status.waiting.action)}"]
     lines += ["", f"**Rollback** ({status.undo}): {text(status.undo_cost)}"]
-    lines += ["", f"**Verbs now**: {', '.join(status.legal_verbs) or 'none'}"]
+    lines += ["", "**Commands now**" if status.legal_verbs else "**Commands now**: none"]
+    if status.legal_verbs:
+        lines += ["", *(f"- {code_span(f'pulsar-migrate {verb} {workflow_id}')}" for verb in status.legal_verbs)]
     if count := sum(failed.count for failed in status.failed_items):
         named = [item for failed in status.failed_items for item in failed.items][:_SHOWN]
         lines += ["", f"**Failed** ({count:,})", "", *(f"- {text(str(item))}" for item in named)]
@@ -197,3 +206,19 @@ def render(status: Status, now: datetime) -> str:
     if status.notes:
         lines += ["", "**Notes**", "", *(f"- {text(note)}" for note in status.notes[-_SHOWN:])]
     return "\n".join(lines)
+
+
+def _row(entry: PhaseEntry) -> str:
+    """Return the row of a phase; one that runs has no duration."""
+    took = f"{entry.seconds(entry.ended):,.1f} s" if entry.ended else ""
+    since = f"{entry.started:%m-%d %H:%M:%S}Z"
+    note = escape_markdown(entry.note)
+    return f"| {_MARKS[entry.outcome]} | {entry.phase} | {since} | {took} | {entry.undo} | {note} |"
+
+
+def _bar(progress: Progress) -> str:
+    """Return the progress as a bar of text; empty if the total is unknown."""
+    if not progress.total:
+        return ""
+    filled = min(_BAR, _BAR * progress.done // progress.total)
+    return f"{'█' * filled}{'░' * (_BAR - filled)} "

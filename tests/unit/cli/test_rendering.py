@@ -273,3 +273,23 @@ def test_the_screen_folds_texts_next_to_their_names() -> None:
     first = next(place for place, line in enumerate(shown) if line.startswith("note "))
     assert all(line.startswith(" " * 11) for line in shown[first + 1 :])
     assert " ".join(" ".join(shown[first:]).split()) == f"note {long}".strip()
+
+
+def test_terminal_has_bars() -> None:
+    """A terminal shows a bar for the progress, and one for each running part; none where nothing is counted."""
+    half = PROGRESS.model_copy(update={"done": 20_000})
+    batch = view(workflow_id="bookie-cluster/prod/batch-1", status=status(progress=half))
+    assert _bars(screen_text(view())) == []
+    shown = _bars(screen_text(view(status=status(progress=PROGRESS), children=[batch])))
+    assert [line.split("━")[-1].split() for line in shown] == [["3", "%"], ["50", "%", "batch-1"]]
+
+
+def screen_text(shown: View) -> str:
+    """Return what a terminal of usual width shows."""
+    out = io.StringIO()
+    Console(file=out, width=100).print(screen(shown))
+    return out.getvalue()
+
+
+def _bars(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "━" in line]

@@ -134,7 +134,7 @@ def _markup(markdown: str) -> list[str]:
 
 def migration_details(text: str) -> str:
     """Return the details of a migration with this text."""
-    return render(status(text), NOW)
+    return render(status(text), text)
 
 
 def controller_details(text: str) -> str:
