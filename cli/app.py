@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
+from typing import Annotated
 
 import typer
 
@@ -75,6 +76,22 @@ for _point in entry_points(group="pulsar_migrate.commands"):
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(_point.load())
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        print(NAME, version(NAME))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options of the program itself."""
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -41,6 +42,12 @@ def test_help_tells_every_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(MEANINGS) == set(ExitCode)
     assert cli.run(["--help"]) == ExitCode.OK
     assert table() in " ".join(capsys.readouterr().out.split())
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--version` prints the name and the version of the distribution, and starts nothing."""
+    assert cli.run(["--version"]) == ExitCode.OK
+    assert capsys.readouterr().out == f"pulsar-migrate {version('pulsar-migrate')}\n"
 
 
 @pytest.mark.parametrize(
