@@ -11,6 +11,7 @@ REPLAY ?=
 BASE ?=
 BASE_TAG := python:3.11-slim-bookworm
 IMAGE ?= pulsar-migrate
+BUILD_FLAGS ?=
 PROMTOOL := v0.316.0
 SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients scalable_client -name '*.proto')
 # Not the lowest lock: its versions are old on purpose.
@@ -30,7 +31,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons histories promtool lock sbom audit image clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons test-image histories promtool lock sbom audit image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -103,6 +104,9 @@ test-lowest: setup ## Unit tests and replays with the oldest dependencies that t
 test-pythons: setup ## Unit tests with each of Python 3.11, 3.12 and 3.13 that is installed
 	@$(BIN)/python -m tests.environments pythons
 
+test-image: provision ## Build the image in a sealed network, and run it as the manifest says (root on Debian; an engine is fetched)
+	@$(BIN)/python -m tests.sealed $(BIN)/python -m pytest -q --durations=12 tests/image
+
 histories: provision ## Record the saved histories again, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record
 
@@ -120,12 +124,13 @@ lock: ## Resolve the dependencies again (needs uv)
 	$(LOCK) --upgrade --group audit --output-file requirements-audit.lock
 	$(LOCK) --upgrade --resolution lowest-direct pyproject.toml scalable_client/pyproject.toml --all-extras --group test --output-file requirements-lowest.lock
 
-# The runtime by itself, since it is described as it is installed, with the licences that its packages name.
-$(VENV)-runtime/.ready: requirements-build.lock requirements.lock
-	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-build.lock
-	DIST_EXTRA_CONFIG=$(CURDIR)/deploy/stored-wheels.cfg $(@D)/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-build-isolation -r requirements.lock
-	$(@D)/bin/pip uninstall --quiet --yes grpcio-tools hatchling packaging pathspec pluggy setuptools trove-classifiers
+# The runtime by itself, since it is described as it is installed, with the licences that its packages name. Another
+# environment's pip fills it: its own would be described too.
+$(VENV)-runtime/.ready: requirements-build.lock requirements.lock | $(VENV)-audit/.ready
+	rm -rf $(@D) && $(PYTHON) -m venv --without-pip $(@D)
+	PIP_PYTHON=$(@D)/bin/python $(VENV)-audit/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-build.lock
+	PIP_PYTHON=$(@D)/bin/python DIST_EXTRA_CONFIG=$(CURDIR)/deploy/stored-wheels.cfg $(VENV)-audit/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-build-isolation -r requirements.lock
+	PIP_PYTHON=$(@D)/bin/python $(VENV)-audit/bin/pip uninstall --quiet --yes grpcio-tools hatchling packaging pathspec pluggy setuptools trove-classifiers
 	@touch $@
 
 $(VENV)-audit/.ready: requirements-audit.lock
@@ -133,10 +138,10 @@ $(VENV)-audit/.ready: requirements-audit.lock
 	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-build-isolation -r requirements-audit.lock
 	@touch $@
 
-sbom: $(VENV)-runtime/.ready $(VENV)-audit/.ready ## Write dist/sbom.cdx.json (CycloneDX) and dist/licenses.md of the packages that the product runs on
+sbom: $(VENV)-audit/.ready $(VENV)-runtime/.ready ## Write dist/sbom.cdx.json (CycloneDX) and dist/licenses.md of the packages that the product runs on
 	@mkdir -p dist
 	@$(VENV)-audit/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml --output-file dist/sbom.cdx.json $(VENV)-runtime
-	@$(VENV)-audit/bin/pip-licenses --python $(VENV)-runtime/bin/python --format markdown --with-urls --ignore-packages pip --output-file dist/licenses.md
+	@$(VENV)-audit/bin/pip-licenses --python $(VENV)-runtime/bin/python --format markdown --with-urls --output-file dist/licenses.md
 
 audit: $(VENV)-audit/.ready ## Look up known vulnerabilities of all locked packages at osv.dev (needs the network)
 	@$(VENV)-audit/bin/python -c 'import requests; requests.get("https://api.osv.dev", timeout=10)' 2>/dev/null || \
@@ -144,11 +149,13 @@ audit: $(VENV)-audit/.ready ## Look up known vulnerabilities of all locked packa
 	@code=0; for lock in $(AUDITED); do echo "$$lock:"; \
 		$(VENV)-audit/bin/pip-audit --vulnerability-service osv --disable-pip --require-hashes -r $$lock || code=1; done; exit $$code
 
-image: sbom ## Build the container image; BASE=python@sha256:… takes that base, otherwise it is the newest of its tag
+image: ## Build the container image, and list what is in it in dist/image.cdx.json; BASE=python@sha256:… takes that base
 	@base='$(BASE)'; : $${base:=$(BASE_TAG)@$$(docker buildx imagetools inspect $(BASE_TAG) --format '{{.Manifest.Digest}}')}; \
 	case $$base in *@sha256:?*) ;; *) echo "error: $$base has no digest. cure: make image BASE=$(BASE_TAG)@sha256:…" >&2; exit 1;; esac; \
 	echo "base: $$base"; \
-	docker build --file deploy/container/Dockerfile --build-arg PYTHON=$$base --label org.opencontainers.image.base.name=$$base --tag $(IMAGE) .
+	docker build --file deploy/container/Dockerfile --build-arg BASE=$$base --build-arg PIP_INDEX_URL $(BUILD_FLAGS) --label org.opencontainers.image.base.name=$$base --tag $(IMAGE) .
+	@mkdir -p dist
+	@docker run --rm --interactive --network none --entrypoint python $(IMAGE) - < deploy/container/bill_of_materials.py > dist/image.cdx.json
 
 clean: ## Remove what was built here; the cache of servers stays
 	rm -rf $(VENV) $(VENV)-* build dist bench/out .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The container image: built in a sealed network, and run as the manifest for Kubernetes says."""
