@@ -1,4 +1,4 @@
-"""Log lines of the process: plain text or JSON, on standard error."""
+"""Log lines of the process: plain text or JSON, on standard error, with the fields of their migration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
+
+from structlog.contextvars import merge_contextvars
+from structlog.processors import JSONRenderer
+from structlog.stdlib import ExtraAdder, ProcessorFormatter
+from structlog.typing import EventDict, WrappedLogger
 
 from models.redaction import redacted, redacted_json
 from models.text import printable
@@ -17,25 +22,55 @@ VARIABLE = "PULSAR_MIGRATE_LOG"
 CORE_LOGGER = "temporalio.core"
 """Where the SDK's native part logs to."""
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+CONTEXT = ("migration", "run", "phase", "step", "attempt")
+"""Fields that name the work that a line is about; `bound_contextvars` sets them for all lines of a step."""
+
+_OF_SDK = {
+    "temporal_workflow": {"workflow_id": "migration", "update_name": "update"},
+    "temporal_activity": {"workflow_id": "migration", "activity_type": "step", "attempt": "attempt"},
+}
+"""Fields of the SDK's loggers, by our names; the rest of them is left out."""
 
 
-class JsonLines(logging.Formatter):
-    """One JSON object for each record: `ts`, `level`, `logger`, `event`, what was given as `extra`, and `error`."""
+def _own_names(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    """Replace what the SDK's loggers add by our fields."""
+    for extra, names in _OF_SDK.items():
+        details = cast("dict[str, Any]", line.pop(extra, None) or {})
+        for name, own in names.items():
+            if name in details:
+                line.setdefault(own, details[name])
+    return line
 
-    def format(self, record: logging.LogRecord) -> str:
-        """Write the record as one line."""
-        line: dict[str, Any] = {
-            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "event": record.getMessage(),
-        }
-        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        text = json.dumps(line, default=str, ensure_ascii=False)
-        return redacted_json(text.encode(errors="backslashreplace"), sentences_only=False).decode()
+
+def _json_line(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    """Add time, level and logger, and write the traceback as one field."""
+    record: logging.LogRecord = line.pop("_record")
+    line.pop("_from_structlog")
+    head: EventDict = {
+        "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname,
+        "logger": record.name,
+        "event": line.pop("event"),
+    }
+    raised = line.pop("exc_info", None)
+    return {**head, **line, **({"error": logging.Formatter().formatException(raised)} if raised else {})}
+
+
+def _without_secrets(line: Any, **options: Any) -> str:
+    text = json.dumps(line, ensure_ascii=False, **options)
+    return redacted_json(text.encode(errors="backslashreplace"), sentences_only=False).decode()
+
+
+_logger = logging.getLogger(__name__)
+_FIELDS = (merge_contextvars, ExtraAdder(), _own_names)
+
+
+class JsonLines(ProcessorFormatter):
+    """One JSON object for each record: `ts`, `level`, `logger`, `event`, its fields, and `error`."""
+
+    def __init__(self) -> None:
+        render = JSONRenderer(serializer=_without_secrets, default=str)
+        super().__init__(foreign_pre_chain=_FIELDS, processors=[_json_line, render], use_get_message=True)
 
 
 class TextLines(logging.Formatter):
@@ -49,8 +84,12 @@ class TextLines(logging.Formatter):
         return redacted(super().format(record))  # mutant: shared/secrets-in-the-log
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
-        """Write the message as one line."""
-        record.message = printable(record.message).replace("\n", "\\n")
+        """Write the message and the fields of its migration as one line."""
+        line: EventDict = {"_record": record}
+        for processor in _FIELDS:
+            line = processor(_logger, "", line)
+        fields = [f"{name}={line[name]}" for name in CONTEXT if line.get(name)]
+        record.message = printable(" ".join([record.message, *fields])).replace("\n", "\\n")
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the base class's name
@@ -59,7 +98,7 @@ class TextLines(logging.Formatter):
 
 
 def configure_logs() -> None:
-    """Set up logging for a worker's process as `PULSAR_MIGRATE_LOG` says: `text` (default) or `json`.
+    """Set up logging for a process that serves as `PULSAR_MIGRATE_LOG` says: `text` (default) or `json`.
 
     Raises:
         CommandFailed: it says something else.

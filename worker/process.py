@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
@@ -85,6 +86,8 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> NoRetur
     protect_memory()
     faulthandler.enable()
     configure_logs()
+    # The lines have fields for it.
+    workflow.logger.workflow_info_on_message = activity.logger.activity_info_on_message = False
     asyncio.run(serve_and_leave(_serve(settings, ready_file), ready_file, "worker"))
     leave(ExitCode.UNEXPECTED)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, get_args, get_type_hints
 
+from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
 from activities.lifecycle.context import ActivityContext
@@ -148,7 +149,16 @@ class AnyStep(ABC, Generic[ArgsT, ResultT]):
         """Return the activity as a worker registers it."""
 
         async def run(execution: Execution[Any], *args: Any) -> ResultT:
-            return await self.run(runtime, execution, *args)
+            info = activity.info()
+            # Threads of the step inherit them.
+            with bound_contextvars(
+                migration=info.workflow_id,
+                run=execution.run_id,
+                phase=execution.phase,
+                step=self.name,
+                attempt=info.attempt,
+            ):
+                return await self.run(runtime, execution, *args)
 
         # Temporal decodes arguments by names and annotations of the parameters.
         first, *others = self.parameters

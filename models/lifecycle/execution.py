@@ -25,6 +25,7 @@ class Execution(Frozen, Generic[InputT]):
         started: when that run started, by Temporal's clock; continue-as-new does not change it.
         epoch: grows with every activity that the workflow schedules, over all its runs and resets: milliseconds since
             1970, or the last epoch plus one.
+        phase: the phase that scheduled it, for the log; empty between phases, and for controllers.
     """
 
     # Serialized as the bound of `InputT`, it would lose the fields of the migration.
@@ -32,3 +33,4 @@ class Execution(Frozen, Generic[InputT]):
     run_id: str
     started: datetime
     epoch: int
+    phase: str = ""

@@ -71,6 +71,11 @@ class FencedCalls(Generic[InputT]):
         self._input = input
         self._numbers = state
 
+    @property
+    def phase(self) -> str:
+        """The running phase, for the log; empty for a workflow without phases."""
+        return ""
+
     async def ask(
         self,
         step: AnyStep[ArgsT, ResultT],
@@ -105,6 +110,7 @@ class FencedCalls(Generic[InputT]):
             run_id=info.first_execution_run_id,
             started=state.started,
             epoch=state.epoch,
+            phase=self.phase,
         )
         return {
             "args": [execution, *args],

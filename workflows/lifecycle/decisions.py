@@ -11,6 +11,7 @@ from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import WaitKind
 from models.lifecycle.verbs import Verb
+from workflows.lifecycle.log import log
 from workflows.lifecycle.status import StatusBoard
 from workflows.lifecycle.timers import Timers
 
@@ -66,6 +67,7 @@ class Decisions:
         self._status.wait_for(kind, why, action=action, until=bound[0] if bound else None, ends_on=enders)
         try:
             await workflow.wait_condition(lambda: verbs.proceed_wanted)
+            log(f"decided: proceed {effect}", phase=self._state.running_phase, wait=kind.value)
         finally:
             verbs.open_gate()
             self._status.stop_waiting()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -25,6 +26,7 @@ from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.decisions import Decisions
 from workflows.lifecycle.failures import Interrupted, failure_of, to_exception
 from workflows.lifecycle.hold import CutoverHold
+from workflows.lifecycle.log import log
 from workflows.lifecycle.phase_activities import ActivityRunner
 from workflows.lifecycle.phases import Phases
 from workflows.lifecycle.search_attributes import KIND_KEY, TARGET_KEY, SearchAttributes
@@ -130,6 +132,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
 
     def _end(self, outcome: Outcome) -> None:
         self.state.outcome = outcome
+        level = logging.INFO if outcome in {Outcome.DONE, Outcome.PLANNED} else logging.WARNING
+        log(f"the migration ends, {outcome}", level, outcome=outcome.value)
         self.verbs.end()
         self.state.waiting = self.state.activity_waiting = None
         self.board.publish()
@@ -185,6 +189,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Refuse an illegal verb before it enters the history."""
         response = self.verbs.judge(request.verb, workflow.now())
         if not response.accepted:
+            log(_refusal(response), logging.WARNING, verb=request.verb.value, accepted=False)
             raise refused(_refusal(response))
 
     @workflow.update(description="Set the remaining time of the running window: longer, shorter or zero.")
@@ -241,9 +246,10 @@ class Migration(OneInput, Generic[InputT, StateT]):
         response = self.verbs.take(verb, workflow.now())
         because, sender = shown_reason(reason), by()
         if response.accepted:
-            self.board.note(f"{verb}{because}{sender}: {response.why}")
+            self.board.note(f"{verb}{because}{sender}: {response.why}", verb=verb.value, accepted=True)
         else:
-            self.board.note(f"{_refusal(response)}{because}{'; sent' if sender else ''}{sender}")
+            refusal = f"{_refusal(response)}{because}{'; sent' if sender else ''}{sender}"
+            self.board.note(refusal, level=logging.WARNING, verb=verb.value, accepted=False)
         return response
 
     def _signalled(self, verb: Verb, given: Sequence[Any]) -> None:

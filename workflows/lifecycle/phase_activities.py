@@ -44,6 +44,11 @@ class ActivityRunner(FencedCalls[InputT]):
         self._status = status
         self._running = ""
 
+    @property
+    def phase(self) -> str:
+        """The running phase, for the log; empty between phases."""
+        return self._state.running_phase
+
     def is_running(self, *steps: AnyStep[..., Any]) -> bool:
         """Return whether the phase waits for one of these steps."""
         return self._running in {step.name for step in steps}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -18,6 +19,7 @@ from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, to_exception
+from workflows.lifecycle.log import log
 from workflows.lifecycle.search_attributes import PHASE_KEY, SearchAttributes
 from workflows.lifecycle.status import StatusBoard
 from workflows.lifecycle.timers import Timers
@@ -166,6 +168,7 @@ class Phases:
         state.progress = state.waiting = state.activity_waiting = None
         state.history.append(PhaseEntry(phase=phase, started=workflow.now(), undo=policy.undo))
         self._attributes.set(PHASE_KEY.value_set(phase))
+        log(f"phase {phase} starts", phase=phase, undo=policy.undo.value)
         self._status.publish()
         return state.history[-1]
 
@@ -186,6 +189,10 @@ class Phases:
 
     def _close(self, entry: PhaseEntry, outcome: Outcome, note: str) -> None:
         entry.ended, entry.outcome, entry.note = workflow.now(), outcome, note
+        seconds = round(entry.seconds(workflow.now()), 3)
+        because = f": {note}" if note else ""
+        level = logging.INFO if outcome is Outcome.DONE else logging.WARNING
+        log(f"phase {entry.phase} ends, {outcome}{because}", level, phase=entry.phase, seconds=seconds)
         self._status.publish()
 
     async def _shielded(self, work: Awaitable[ResultT], why: str) -> ResultT:

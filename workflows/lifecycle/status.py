@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -23,6 +24,7 @@ from models.lifecycle.status import (
     dated_note,
 )
 from models.text import code_span, escape_markdown, shown
+from workflows.lifecycle.log import log
 
 _NOTES = 500
 """Number of the last notes that are kept; earlier ones are in the history."""
@@ -108,8 +110,15 @@ class StatusBoard:
         """Show the state in the Web UI."""
         workflow.set_current_details(render(self.status(), workflow.info().workflow_id))
 
-    def note(self, text: str) -> None:
-        """Record an event for status and report."""
+    def note(self, text: str, *, level: int = logging.INFO, **fields: object) -> None:
+        """Record an event for status, report and log.
+
+        Args:
+            text: one sentence.
+            level: of the line in the log.
+            fields: more fields of that line.
+        """
+        log(text, level, **{"phase": self._state.running_phase, **fields})
         notes = self._state.notes
         notes.append(dated_note(workflow.now(), text))
         del notes[:-_NOTES]
@@ -119,7 +128,7 @@ class StatusBoard:
         """Show a danger of this migration in red until its end."""
         if text not in self._state.alarms:
             self._state.alarms.append(text)
-            self.note(f"🔴 {text}")
+            self.note(f"🔴 {text}", level=logging.ERROR)
 
     def wait_for(
         self,
@@ -131,13 +140,14 @@ class StatusBoard:
         ends_on: Sequence[str] = (),
     ) -> None:
         """Show what the migration itself waits for now."""
-        self._state.waiting = waiting(
-            kind, why, action=action, until=until, ends_on=ends_on, before=self._state.waiting
-        )
+        before = self._state.waiting
+        self._state.waiting = waiting(kind, why, action=action, until=until, ends_on=ends_on, before=before)
+        self._log_wait(before, self._state.waiting)
         self.publish()
 
     def stop_waiting(self) -> None:
         """Remove the wait of the migration itself."""
+        self._log_wait(self._state.waiting, None)
         self._state.waiting = None
         self.publish()
 
@@ -149,7 +159,21 @@ class StatusBoard:
         state.activity_waiting = reason and waiting(
             reason.kind, reason.why, action=reason.action, until=reason.until, before=before
         )
+        self._log_wait(before, state.activity_waiting)
         self.publish()
+
+    def _log_wait(self, before: Waiting | None, now: Waiting | None) -> None:
+        """Write a line if a wait of another kind starts, or the last one ends; a new text alone does not count."""
+        if (before and before.kind) == (now and now.kind):
+            return
+        phase = self._state.running_phase
+        if now is None:
+            assert before is not None
+            seconds = round((workflow.now() - before.since).total_seconds(), 3)
+            log(f"no longer waits for {before.why}", phase=phase, wait=before.kind.value, seconds=seconds)
+        else:
+            todo = {"action": now.action} if now.action else {}
+            log(f"waits for {now.why}", phase=phase, wait=now.kind.value, **todo)
 
     def report_failures(self, *failures: FailedItems) -> None:
         """Show items that could not be migrated; they replace those with the same description."""

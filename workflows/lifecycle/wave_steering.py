@@ -54,7 +54,7 @@ class MigrationSteering:
         if hold := status.hold:
             board.wait_for(hold.kind, hold.why, action=hold.action, until=hold.until)
         else:
-            state.waiting = None
+            board.stop_waiting()
         board.report_failures(status.failed_items)
 
 

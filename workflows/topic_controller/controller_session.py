@@ -18,6 +18,7 @@ from models.topic_controller.record import ControlledLayout
 from models.topic_controller.state import ControllerState
 from workflows.lifecycle.activity_calls import FencedCalls
 from workflows.lifecycle.failures import failure_of, to_exception
+from workflows.lifecycle.log import log
 from workflows.lifecycle.migration import refused
 from workflows.lifecycle.search_attributes import PHASE_KEY, SearchAttributes
 from workflows.topic_controller.details import render, status_of
@@ -171,7 +172,8 @@ class ControllerSession:
         self.show_status()
 
     def note(self, text: str) -> None:
-        """Add an event to the notes for operators."""
+        """Add an event to the notes for operators, and to the log."""
+        log(text)
         self.state.notes = [*self.state.notes, dated_note(workflow.now(), text)][-_NOTES:]
         self.show_status()
 

@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import version
 
 import pytest
+from structlog.contextvars import bound_contextvars
 
 from cli import app as cli
 from cli.options import read_settings
@@ -15,7 +16,7 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from process.exit_codes import MEANINGS, CommandFailed, ExitCode, code_of_failure, table
-from process.logs import JsonLines, configure_logs
+from process.logs import JsonLines, TextLines, configure_logs
 from temporal.search_attributes import create_line
 from views.migration import code_of_report
 
@@ -149,6 +150,17 @@ def test_json_log_lines() -> None:
         "workflow_id": "m/prod",
     }
     assert line["error"].endswith("ValueError: no quorum")
+
+
+def test_text_log_lines() -> None:
+    """A log line in text ends with the migration, its run and phase, and the fields of Temporal by our names."""
+    details = {"workflow_id": "m/prod", "activity_type": "copy", "attempt": 2, "task_queue": "q"}
+    with bound_contextvars(run="run-1", phase="PRE_COPY"):
+        record = logging.getLogger("a.b").makeRecord(
+            "a.b", logging.INFO, __file__, 1, "slow\nly", (), None, extra={"temporal_activity": details, "verb": "x"}
+        )
+        line = TextLines().format(record)
+    assert line.endswith(r" INFO a.b slow\nly migration=m/prod run=run-1 phase=PRE_COPY step=copy attempt=2")
 
 
 def test_unknown_log_form(monkeypatch: pytest.MonkeyPatch) -> None:

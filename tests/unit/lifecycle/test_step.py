@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any, cast
 
 import pytest
 from temporalio import activity
+from temporalio.testing import ActivityEnvironment
 
 from activities.lifecycle.polling import PollResult
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import StepTask, async_step, polling_step, step, steps_of
 from models.lifecycle.execution import Execution
 from models.metadata_store.input import MetadataStoreInput
+from tests.support.lifecycle.log_lines import log_lines
 
 
 class _Task(StepTask[MetadataStoreInput]):
@@ -79,3 +85,27 @@ def test_two_steps_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "small_package", module)
     with pytest.raises(ValueError, match="two steps are called small_migration_count"):
         steps_of("small_package")
+
+
+@async_step(_Task)
+async def tell(runtime: Runtime, execution: Execution[MetadataStoreInput]) -> None:
+    """Write a line in a thread."""
+    del runtime, execution
+    await asyncio.to_thread(logging.getLogger("clients.trial").warning, "the store is slow")
+
+
+async def test_lines_of_a_step_name_it() -> None:
+    """Each line that is written during a step, in its threads too, has migration, run, phase, step and attempt."""
+    given = MetadataStoreInput(cluster="prod", source="zk:zk:2181", target="oxia://oxia:6648")
+    execution = Execution(
+        input=given, run_id="run-1", started=datetime(2026, 1, 1, tzinfo=UTC), epoch=1, phase="PRE_COPY"
+    )
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, workflow_id="metadata-store/prod", attempt=3)
+    with log_lines() as lines:
+        await environment.run(tell.bind(cast("Any", None)), execution)
+        logging.getLogger("clients.trial").warning("afterwards")
+    fields = {"migration": "metadata-store/prod", "run": "run-1", "phase": "PRE_COPY", "step": tell.name, "attempt": 3}
+    assert len(lines.of(event="the store is slow", **fields)) == 1
+    [after] = lines.of(event="afterwards")
+    assert not fields.keys() & after.keys()
