@@ -67,7 +67,7 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
     stop = stop_on_signals()
     authenticator = build_authenticator(settings)
     runtime = server_runtime(settings.metrics_address, f"{PREFIX}METRICS_ADDRESS")
-    client = await connect(runtime)
+    client = await connect(runtime, traced_as="pulsar-migrate-gateway")
     await register_for_server(client)
     metrics = GatewayMetrics(runtime.metric_meter) if settings.metrics_address else None
     app = build_app(Controllers(client, settings), settings, authenticator, metrics)

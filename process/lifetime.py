@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,7 +32,22 @@ async def serve_and_leave(serving: Awaitable[ExitCode], ready_file: Path | None,
         code = ExitCode.UNEXPECTED
     finally:
         withdraw(ready_file)
+    finish()
     leave(code)
+
+
+_BEFORE_LEAVING: list[Callable[[], object]] = []
+
+
+def before_leaving(action: Callable[[], object]) -> None:
+    """Call `action` before this process ends by `serve_and_leave`; it must not block for long."""
+    _BEFORE_LEAVING.append(action)
+
+
+def finish() -> None:
+    """Call all actions of `before_leaving`."""
+    for action in _BEFORE_LEAVING:
+        action()
 
 
 def stop_on_signals() -> asyncio.Future[ExitCode]:

@@ -30,6 +30,7 @@ from process.exit_codes import CommandFailed, ExitCode
 from process.logs import CORE_LOGGER
 from temporal.caller import NamesSender, server_identity, user_identity
 from temporal.codec import data_converter
+from temporal.tracing import tracing
 
 DEFAULT_TARGET = "127.0.0.1:7233"
 """Where the `temporal` CLI connects to as well when nothing is configured."""
@@ -84,25 +85,28 @@ def runtime_without_logs() -> Runtime:
     return Runtime(telemetry=TelemetryConfig(logging=None))
 
 
-async def connect(runtime: Runtime | None = None) -> Client:
+async def connect(runtime: Runtime | None = None, *, traced_as: str = "") -> Client:
     """Connect to Temporal; signals and updates then name their sender.
 
     Args:
         runtime: the SDK's runtime of a process that serves; None for a command, whose identity names its user.
+        traced_as: name of the process in traces, which are off unless an address for them is set; empty for no traces.
 
     Raises:
-        CommandFailed: the configuration or the payload codec is wrong, or the server does not answer.
+        CommandFailed: the configuration or the payload codec is wrong, the libraries for traces are missing, or the
+            server does not answer.
     """
     config = connect_config()
     identity = user_identity() if runtime is None else server_identity()
     target, converter = config.get("target_host", DEFAULT_TARGET), data_converter()
+    traces = tracing(traced_as) if traced_as else []
     try:
         async with asyncio.timeout(ANSWER_LIMIT.total_seconds()):
             return await Client.connect(
                 **config,
                 data_converter=converter,
                 identity=identity,
-                interceptors=[NamesSender(identity)],
+                interceptors=[NamesSender(identity), *traces],
                 runtime=runtime or runtime_without_logs(),
             )
     except (RuntimeError, OSError, ValueError) as error:

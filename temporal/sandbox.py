@@ -5,7 +5,7 @@ from __future__ import annotations
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 _OWN = ("activities", "clients", "models", "spark", "temporal", "worker", "workflows")
-_LIBRARIES = ("annotated_types", "pydantic", "pydantic_core")
+_LIBRARIES = ("annotated_types", "opentelemetry", "pydantic", "pydantic_core")
 
 # Else each run of each workflow would import these modules again, and keep them for as long as it is cached.
 RESTRICTIONS = SandboxRestrictions.default.with_passthrough_modules(*_OWN, *_LIBRARIES)

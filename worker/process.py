@@ -96,7 +96,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     began = time.monotonic()
     stop = stop_on_signals()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="step"))
-    client = await connect(server_runtime(settings.metrics_address))
+    client = await connect(server_runtime(settings.metrics_address), traced_as="pulsar-migrate-worker")
     registration = await register_for_server(client)
     # The random part tells a restarted container from the one before, which had the same host and pid.
     own_queue = f"{settings.task_queue}@{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
