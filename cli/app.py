@@ -15,6 +15,7 @@ from cli.commands.features import features_app
 from cli.commands.history import history_command, replay_command
 from cli.commands.list import list_command
 from cli.commands.page import page_command
+from cli.commands.plans import schema_command, validate_command
 from cli.commands.processes import codec_server_command, gateway_command, worker_command
 from cli.commands.start import start_app
 from cli.commands.status import report_command, status_command
@@ -42,6 +43,8 @@ app = typer.Typer(
 
 app.add_typer(start_app(), name="start", rich_help_panel=_MIGRATIONS)
 for _name, _command in {
+    "validate": validate_command,
+    "schema": schema_command,
     "list": list_command,
     "status": status_command,
     "report": report_command,

@@ -1,13 +1,11 @@
-"""Inputs from the command line: one option for each field, or JSON; errors name the field."""
+"""Inputs from the command line: a plan in YAML or JSON, and one option for each field; errors name line and field."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
+from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
@@ -16,8 +14,10 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from models.base import faults, valid_fields
-from models.lifecycle.fields import INTERNAL, read_duration
+from cli.documents import Document, DocumentFault, read_document, read_file
+from models.base import Frozen, fault_text, valid_fields
+from models.field_texts import INTERNAL, field_texts
+from models.lifecycle.fields import read_duration
 from models.lifecycle.input import WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
 from worker.catalog import Registered
@@ -29,35 +29,158 @@ Typed: TypeAlias = str | bool | Sequence[str] | None
 _INPUT = Annotated[
     str | None,
     typer.Option(
-        "--input", metavar="JSON|@FILE", help="Input as JSON, or a file with it; options override its fields."
+        "--input",
+        metavar="TEXT|@FILE",
+        help="Plan in YAML or JSON, or @ and the name of a file with it; options override its fields.",
     ),
 ]
+_INLINE = "--input"
+_KIND, _SCHEMA = "kind", "$schema"
+"""Names in a plan that are not fields: its kind, and the schema that editors of JSON read."""
 
 
-def read_input(model: type[InputT], text: str | None, options: Mapping[str, Typed]) -> InputT:
+class Fault(Frozen):
+    """A mistake in an input.
+
+    Attributes:
+        where: file or option, with the line where it is known; empty for a value that is missing or was an option.
+        field: name of the field, with its path; empty for the whole input.
+        cause: what is wrong.
+        cure: what to do about it.
+    """
+
+    where: str = ""
+    field: str = ""
+    cause: str
+    cure: str
+
+    @property
+    def text(self) -> str:
+        """Place, field and cause."""
+        return ": ".join(filter(None, (self.where, self.field, self.cause)))
+
+
+class InvalidInput(Exception):
+    """An input that cannot be used.
+
+    Attributes:
+        faults: all mistakes that were found.
+        fields: the valid fields of the input, in a sentence; empty if it could not be read at all.
+    """
+
+    def __init__(self, faults: Sequence[Fault], fields: str = "") -> None:
+        self.faults, self.fields = faults, fields
+        super().__init__("; ".join(fault.text for fault in faults))
+
+
+def read_input(model: type[InputT], text: str | None, options: Mapping[str, Typed], *, kind: str = "") -> InputT:
     """Check an input.
 
     Args:
         model: model of the input.
-        text: JSON, or `@` and the name of a file with JSON; options override it.
+        text: YAML or JSON, or `@` and the name of a file with it; options override it.
         options: values by field as typed; a list of `KEY=VALUE` for a field with fields of its own.
+        kind: name of the kind, which the plan may repeat.
 
     Raises:
-        CommandFailed: the text is not a JSON object, or a field is wrong; the message names it.
+        CommandFailed: the text cannot be read, or a field is wrong; the message names line and field.
     """
-    values = read_json(text, "--input") if text else {}
-    for name, typed in options.items():
+    try:
+        document = read_plan(text) if text else None
+        return input_of(model, document, options, kind=kind)
+    except DocumentFault as fault:
+        raise CommandFailed(ExitCode.USAGE, str(fault), fault.cure) from fault
+    except InvalidInput as error:
+        cure = f"correct this; {error.fields}" if error.fields else error.faults[0].cure
+        raise CommandFailed(ExitCode.USAGE, f"the input is wrong: {error}.", cure) from error
+
+
+def read_plan(text: str) -> Document:
+    """Return a plan.
+
+    Args:
+        text: YAML or JSON, or `@` and the name of a file with it.
+
+    Raises:
+        DocumentFault: it cannot be read.
+    """
+    return read_file(text[1:]) if text.startswith("@") else read_document(text, _INLINE)
+
+
+def input_of(model: type[InputT], document: Document | None, options: Mapping[str, Typed], *, kind: str = "") -> InputT:
+    """Return the input of a plan and options; see `read_input`.
+
+    Raises:
+        CommandFailed: an option is not `KEY=VALUE`.
+        InvalidInput: a field is wrong, or the plan is of another kind.
+    """
+    values = {**document.values} if document else {}
+    named = values.pop(_KIND, kind)
+    values.pop(_SCHEMA, None)
+    if document and kind and named != kind:
+        where = _where(document, (_KIND,))
+        raise InvalidInput(
+            [
+                Fault(
+                    where=where,
+                    field=_KIND,
+                    cause=f"this plan is of the kind {named}",
+                    cure=f"name {named}, not {kind}",
+                )
+            ]
+        )
+    typed = {name: value for name, value in options.items() if value is not None}
+    for name, value in typed.items():
         annotation = model.model_fields[name].annotation
-        if isinstance(typed, Sequence) and not isinstance(typed, str):
-            for pair in typed:
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            for pair in value:
                 values[name] = _with_pair(annotation, values.get(name), pair, name)
-        elif typed is not None:
-            values[name] = _value(annotation, typed)
+        else:
+            values[name] = _value(annotation, value)
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
-        cure = f"correct this; {valid_fields(model)}"
-        raise CommandFailed(ExitCode.USAGE, f"the input is wrong: {faults(error)}.", cure) from error
+        raise InvalidInput([*_faults(model, error, document, typed)], valid_fields(model)) from error
+
+
+def _faults(
+    model: type[BaseModel], error: pydantic.ValidationError, document: Document | None, typed: Collection[str]
+) -> Iterator[Fault]:
+    faults = error.errors(include_url=False)
+    if document:
+        faults.sort(key=lambda fault: document.line_of(fault["loc"]))
+    for fault in faults:
+        location = fault["loc"]
+        is_typed = location[:1] and location[0] in typed
+        owner, name = _owner(model, location), str(location[-1]) if location else ""
+        expected = field_texts(owner).get(name, "")
+        match fault["type"]:
+            case "extra_forbidden":
+                close = get_close_matches(name, owner.model_fields, n=1)
+                cure = f"write {close[0]}" if close else f"remove it; {valid_fields(owner)}"
+            case "missing":
+                cure = f"add it: {expected}" if expected else "add it"
+            case _:
+                cure = f"correct it: {expected}" if expected else "correct the value"
+        yield Fault(
+            where=_where(document, location) if document and not is_typed else "",
+            field=".".join(map(str, location)) or "input",
+            cause=fault_text(fault["type"], fault["msg"]),
+            cure=cure,
+        )
+
+
+def _where(document: Document, location: Sequence[str | int]) -> str:
+    """Return the file and line of a value; empty for a plan on the command line, which has one line."""
+    return "" if document.name == _INLINE else f"{document.name}:{document.line_of(location)}"
+
+
+def _owner(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:
+    """Return the model that has the last field of a location."""
+    for name in location[:-1]:
+        field = model.model_fields.get(str(name))
+        model = (field and _model_of(field.annotation)) or model
+    return model
 
 
 def input_command(
@@ -75,10 +198,10 @@ def input_command(
     def command(**values: Any) -> None:
         named = {name: values.pop(name) for name in further}
         given = values.pop("input_")
-        run(kind, read_input(kind.input, given, values), **named)
+        run(kind, read_input(kind.input, given, values, kind=kind.name), **named)
 
     command.__doc__ = text
-    texts = field_help(kind.input)
+    texts = field_texts(kind.input)
     typable = {name: field for name, field in kind.input.model_fields.items() if INTERNAL not in field.metadata}
     fields = {name: _option(name, field, texts.get(name, "")) for name, field in typable.items()}
     command.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess] - read by `inspect.signature`
@@ -103,38 +226,20 @@ def parse_duration(text: str) -> timedelta:
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
 
 
-def field_help(model: type[WorkflowInput]) -> dict[str, str]:
-    """Return the help of each field from the docstrings of the input and its base classes."""
-    texts: dict[str, str] = {}
-    for cls in (base for base in reversed(model.__mro__) if issubclass(base, WorkflowInput)):
-        _, _, attributes = (cls.__doc__ or "").partition("Attributes:\n")
-        for match in re.finditer(r"^\s+(\w+): (.+?)(?=^\s+\w+: |\Z)", attributes, re.MULTILINE | re.DOTALL):
-            texts[match[1]] = " ".join(match[2].split())
-    return texts
-
-
-def read_json(text: str, option: str) -> dict[str, Any]:
-    """Return a JSON object from the command line or from a file.
+def read_object(text: str, option: str) -> dict[str, Any]:
+    """Return named values from the command line or from a file.
 
     Args:
-        text: JSON, or `@` and the name of a file with JSON.
+        text: YAML or JSON, or `@` and the name of a file with it.
         option: option that it was given for, for messages.
 
     Raises:
-        CommandFailed: it is not a JSON object, or the file cannot be read.
+        CommandFailed: the text or the file cannot be read.
     """
     try:
-        raw = Path(text[1:]).read_text() if text.startswith("@") else text
-        values: Any = json.loads(raw)
-    except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{option}: {error}.", "name a file that can be read") from error
-    except ValueError as error:
-        raise CommandFailed(
-            ExitCode.USAGE, f"{option} is not JSON: {error}.", "write a JSON object, or @FILE"
-        ) from error
-    if not isinstance(values, dict):
-        raise CommandFailed(ExitCode.USAGE, f"{option} is not a JSON object.", 'write {"name": "…", …}')
-    return values  # pyright: ignore[reportUnknownVariableType] - checked by the model that takes it
+        return (read_file(text[1:]) if text.startswith("@") else read_document(text, option)).values
+    except DocumentFault as fault:
+        raise CommandFailed(ExitCode.USAGE, str(fault), fault.cure) from fault
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:

@@ -8,7 +8,7 @@ import typer
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from temporalio.client import Client
 
-from cli.inputs import parse_duration, read_json
+from cli.inputs import parse_duration, read_object
 from cli.migrations import Servers
 from cli.operations import against_temporal, checked, hint_at_missing_attributes, query, query_line, send_update
 from cli.options import Form, Output, answer, hint
@@ -228,7 +228,7 @@ def auto_scale_command(
 ) -> None:
     """Show or set a topic's auto scaling; the output has the last decision."""
     if policy is not None:
-        given = None if policy == "off" else read_json(policy, "--policy")
+        given = None if policy == "off" else read_object(policy, "--policy")
         _update(_id(topic, cluster), "set_auto_scale", checked(AutoScaleChange, {"policy": given}), type(None))
     scaling = _ask(_id(topic, cluster), "auto_scale", Scaling)
     answer(output, scaling_lines(scaling), scaling)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
+from cli.commands.plans import schema_text
+from cli.plan_files import SCHEMAS, plan_schema
 from deploy.explanations import Explanation, Group, explanations
 from models import defects, releases
 from models.coverage import table
@@ -24,7 +27,7 @@ from models.releases import (
     parse_release,
 )
 from process.exit_codes import MEANINGS, ExitCode, code_of_failure
-from worker.catalog import KINDS
+from worker.catalog import ALL, KINDS, Registered
 
 ROOT = Path(__file__).parents[1]
 
@@ -378,12 +381,20 @@ def _version(file: Path, pattern: str) -> str:
 _BLOCKER_HEADS = ("what is wrong", "what to do")
 _BY_CENSUS = (Outcome.DECISION, Outcome.REFUSED)
 BLOCKERS_PAGE = "docs/blockers.md"
+
+
+def schema_page(kind: Registered) -> str:
+    """Return the JSON Schema of the plan files of a kind."""
+    return schema_text(plan_schema(kind))
+
+
 PAGES = {
     defects.PAGE: defects_page,
     releases.PAGE: releases_page,
     table.PAGE: coverage_page,
     BLOCKERS_PAGE: blockers_page,
     "docs/compatibility.md": compatibility_page,
+    **{f"{SCHEMAS}/{name}.json": partial(schema_page, kind) for name, kind in ALL.items()},
 }
 """What writes each page, by its path in the repository."""
 
@@ -477,4 +488,5 @@ def _affected(defect: Defect) -> str:
 
 if __name__ == "__main__":
     for path, page in PAGES.items():
+        (ROOT / path).parent.mkdir(exist_ok=True)
         (ROOT / path).write_text(page())

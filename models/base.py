@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from models.field_texts import INTERNAL, field_texts, model_text
 
 _PLAIN = {"extra_forbidden": "there is no such field", "missing": "this field is needed"}
 
@@ -12,7 +23,7 @@ _PLAIN = {"extra_forbidden": "there is no such field", "missing": "this field is
 def faults(error: ValidationError) -> str:
     """Return every fault with its field, in one line."""
     return "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or 'input'}: {_plain(fault['type'], fault['msg'])}"
+        f"{'.'.join(map(str, fault['loc'])) or 'input'}: {fault_text(fault['type'], fault['msg'])}"
         for fault in error.errors(include_url=False)
     )
 
@@ -30,7 +41,8 @@ def valid_fields(model: type[BaseModel]) -> str:
     return ", ".join(f"{words}{', '.join(names)}" for words, names in lists if names)
 
 
-def _plain(kind: str, message: str) -> str:
+def fault_text(kind: str, message: str) -> str:
+    """Return what is wrong with a value, from the type and the message of the error."""
     return _PLAIN.get(kind) or " ".join(message.removeprefix("Value error, ").split())
 
 
@@ -38,6 +50,20 @@ class Frozen(BaseModel):
     """Base of inputs and of what operators send: immutable, and unknown fields are an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /) -> JsonSchemaValue:
+        """Describe each field that operators write, from the docstrings."""
+        schema = handler(core_schema)
+        described = handler.resolve_ref_schema(schema)
+        described["description"] = model_text(cls)
+        texts = field_texts(cls)
+        for name, field in cls.model_fields.items():
+            if INTERNAL in field.metadata:
+                del described["properties"][name]
+            elif name in texts:
+                described["properties"][field.alias or name]["description"] = texts[name]
+        return schema
 
 
 class Result(BaseModel):

@@ -6,7 +6,12 @@ import inspect
 import re
 from typing import Any
 
-_FIELD = re.compile(r"^\s*(\w+): (.+?)(?=^\s*\w+: |\Z)", re.MULTILINE | re.DOTALL)
+INTERNAL = "set by programs"
+"""Metadata of input fields that operators do not write: they have no option, and are in no schema."""
+
+# Several fields may share a text.
+_NAMES = r"^\s*(\w+(?:, \w+)*): "
+_FIELD = re.compile(rf"{_NAMES}(.+?)(?={_NAMES}|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def field_texts(model: type[Any]) -> dict[str, str]:
@@ -15,8 +20,9 @@ def field_texts(model: type[Any]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         _, _, attributes = (cls.__doc__ or "").partition("Attributes:\n")
-        texts |= {match[1]: " ".join(match[2].split()) for match in _FIELD.finditer(attributes) if match[1] in fields}
-    return texts
+        for match in _FIELD.finditer(attributes):
+            texts |= dict.fromkeys(match[1].split(", "), " ".join(match[2].split()))
+    return {name: text for name, text in texts.items() if name in fields}
 
 
 def model_text(model: type[Any]) -> str:

@@ -11,7 +11,7 @@ from cli.doctor.findings import Finding, Level, failed, ok, run_checks, worst
 from cli.inputs import input_command
 from cli.migrations import Servers, servers_of
 from cli.options import Form, Output, answer, read_settings
-from cli.tables import Sections
+from cli.plan_files import KindGroup
 from models.lifecycle.input import Accepted, CoveredInput, WorkflowInput
 from models.lifecycle.names import TASK_QUEUE
 from process.exit_codes import CommandFailed
@@ -24,7 +24,7 @@ _MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.FAILED: "FAILED"}
 
 def doctor_app() -> typer.Typer:
     """Return the command `doctor`, with a subcommand for each kind of workflow."""
-    app = typer.Typer(cls=Sections, invoke_without_command=True, rich_markup_mode=None, help=_HELP)
+    app = typer.Typer(cls=KindGroup, invoke_without_command=True, rich_markup_mode=None, help=_HELP)
     app.callback()(_check_settings)
     for kind in ALL.values():
         text = f"Check the worker's settings, and the servers of a {kind.workflow}."

@@ -12,7 +12,8 @@ import typer
 from cli.inputs import input_command
 from cli.migrations import servers_of
 from cli.options import Form, Output, answer, read_settings
-from cli.tables import Sections, table_lines
+from cli.plan_files import KindGroup
+from cli.tables import table_lines
 from models.coverage.results import SHOWN
 from models.coverage.table import COLUMNS, Feature, column_of, coverage
 from models.credentials import UnknownCredentials
@@ -33,7 +34,7 @@ _Objects = Annotated[
 
 def features_app() -> typer.Typer:
     """Return the command `features`, with a subcommand for each kind of workflow."""
-    app = typer.Typer(cls=Sections, invoke_without_command=True, rich_markup_mode=None, help=_HELP)
+    app = typer.Typer(cls=KindGroup, invoke_without_command=True, rich_markup_mode=None, help=_HELP)
     app.callback()(_list)
     for kind in ALL.values():
         text = f"Read which features a cluster uses, and which of them a {kind.workflow} moves or refuses."

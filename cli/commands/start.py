@@ -12,7 +12,7 @@ from cli.commands.status import watch
 from cli.inputs import input_command
 from cli.operations import against_temporal, start, start_line, status_of
 from cli.options import Form, Output, answer, hint, read_settings
-from cli.tables import Sections
+from cli.plan_files import KindGroup
 from models.lifecycle.input import MigrationInput, WorkflowInput
 from process.exit_codes import ExitCode
 from worker.catalog import ENTITIES, KINDS, Entity, Kind, Registered
@@ -25,7 +25,7 @@ _WAIT = Annotated[bool, typer.Option("--wait", help="Follow the migration until 
 def start_app() -> typer.Typer:
     """Return the command `start`, with a subcommand for each kind of workflow."""
     text = "Start a migration, or the controller of a topic; the input is checked first."
-    app = typer.Typer(cls=Sections, no_args_is_help=True, rich_markup_mode=None, help=text)
+    app = typer.Typer(cls=KindGroup, no_args_is_help=True, rich_markup_mode=None, help=text)
     for kind in KINDS.values():
         further = {"output": (Output, Form.TEXT), "wait": (_WAIT, False)}
         app.command(kind.name)(input_command(kind, _help(kind), _start, further))

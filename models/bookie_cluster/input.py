@@ -73,7 +73,12 @@ class Proof(StrEnum):
 
 
 class BookieCluster(Frozen):
-    """One BookKeeper cluster: its name in the registry, and its metadataServiceUri as brokers take it."""
+    """One BookKeeper cluster.
+
+    Attributes:
+        name: its name in the registry.
+        metadataServiceUri: root of its ledgers' metadata, as brokers take it, for example `zk+null://zk-1:2181/ledgers`.
+    """
 
     name: str = Field(min_length=1, pattern=r"^\.*[A-Za-z0-9_-][A-Za-z0-9_.-]*$")
     metadataServiceUri: Annotated[  # noqa: N815 - the proposal's name

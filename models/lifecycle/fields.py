@@ -6,12 +6,9 @@ import re
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, TypeAdapter, ValidationError, WithJsonSchema
 
 from models.text import shown
-
-INTERNAL = "set by programs"
-"""Metadata of input fields that have no option on the command line."""
 
 FORMS = "write 90s, 30m, 24h, 2d or PT24H"
 """Accepted forms of durations."""
@@ -74,7 +71,9 @@ def _read_bool(value: object) -> object:
     raise ValueError(f"{value!r} is neither true nor false; write one of these, without quotes")
 
 
-Duration = Annotated[timedelta, BeforeValidator(read_duration)]
+_DURATION_SCHEMA = {"type": "string", "examples": ["90s", "30m", "24h", "2d", "PT24H"]}
+
+Duration = Annotated[timedelta, BeforeValidator(read_duration), WithJsonSchema(_DURATION_SCHEMA)]
 """A length of time, with its unit."""
 
 Time = Annotated[AwareDatetime, AfterValidator(_check_year)]

@@ -8,9 +8,10 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from models.field_texts import INTERNAL
 from models.lifecycle.claim import ParentRun
 from models.lifecycle.cluster import ClusterAccess
-from models.lifecycle.fields import INTERNAL, Bool, Duration
+from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
 from models.lifecycle.names import bounded_id
 from models.scalable_topic.auto_scale import AutoScale

@@ -89,9 +89,11 @@ class AutoScale(_Policy):
         merge_cooldown_seconds: time from the last split or merge, also a manual one, to the next merge.
         merge_window_seconds: how long two neighbours must stay below the merge thresholds.
         split_for_consumers: also split while an ordered subscription has more consumers than there are segments.
-        split_msg_rate_in_threshold, …: messages or bytes per second of a segment; it splits at any of these.
-        merge_msg_rate_in_threshold, …: a segment may be merged below all of these; each must be below the one for
-            splits.
+        split_msg_rate_in_threshold, split_msg_rate_out_threshold: messages per second at which a segment splits.
+        split_bytes_rate_in_threshold, split_bytes_rate_out_threshold: bytes per second at which a segment splits.
+        merge_msg_rate_in_threshold, merge_msg_rate_out_threshold: messages per second below which a segment may be
+            merged, if it is below all thresholds for merges. Each must be below the one for splits.
+        merge_bytes_rate_in_threshold, merge_bytes_rate_out_threshold: the same in bytes per second.
         windows: times with more segments.
     """
 

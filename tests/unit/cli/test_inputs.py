@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.inputs import Typed, field_help, parse_duration, read_input
+from cli.inputs import Typed, parse_duration, read_input
 from cli.operations import start_line, update_line
 from models.bookie_cluster.input import BookieClusterInput
+from models.field_texts import field_texts
 from models.lifecycle.verbs import Verb, VerbRequest
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.scalable_topic.auto_scale import AutoScale
@@ -72,15 +73,16 @@ def test_input_from_a_file(tmp_path: Path) -> None:
         (json.dumps(REQUIRED), {"validation_window": "a while"}, "invalid duration 'a while'"),
         (json.dumps(REQUIRED), {"validation_window": "90"}, "validation_window: '90' has no unit"),
         (json.dumps({**REQUIRED, "dry_run": "true"}), {}, "dry_run: 'true' is neither true nor false"),
-        ("{", {}, "--input is not JSON"),
-        ("[1]", {}, "--input is not a JSON object"),
+        ("{", {}, "--input:1: it is neither YAML nor JSON: "),
+        ("[1]", {}, "--input:1: it has no named values"),
+        ('{"kind": "blue-green"}', {}, "kind: this plan is of the kind blue-green"),
         ("@/no/such/file", {}, "/no/such/file"),
     ],
 )
 def test_a_wrong_plan_names_the_field(text: str, options: dict[str, Typed], named: str) -> None:
     """A mistake in a plan is reported with the name of its field, as a usage error."""
     with pytest.raises(CommandFailed, match=re.escape(named)) as failure:
-        read_input(MetadataStoreInput, text, options)
+        read_input(MetadataStoreInput, text, options, kind=KIND.name)
     assert failure.value.code is ExitCode.USAGE
     assert "\n" not in str(failure.value)
 
@@ -111,7 +113,7 @@ def test_throttle_off_is_null() -> None:
 
 def test_options_are_explained_by_the_plan() -> None:
     """The help of `start` takes its sentences from the plan's docstring and its base's, whole."""
-    texts = field_help(MetadataStoreInput)
+    texts = field_texts(MetadataStoreInput)
     assert set(REQUIRED) <= set(texts) <= set(MetadataStoreInput.model_fields)
     assert texts["full_verify"] == "compare both stores whole again while writes are blocked."
 
