@@ -13,6 +13,7 @@ from page.html import list_document, migration_changes, migration_document, repo
 from page.screen import SQUARES, Screen, Tone, screen_of
 from tests.support.page.recorded import statuses
 from tests.support.page.views import HISTORIES, PHASES, ended, kind_of, running, running_in, view_of
+from views.listing import Listed
 from views.migration import View
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\"'`&"
@@ -149,6 +150,25 @@ def test_hostile_text(name: str) -> None:
 def test_empty_list() -> None:
     """A namespace without migrations says how to start one."""
     assert "pulsar-migrate start --help" in list_document([], datetime.fromisoformat("2026-01-01T00:00:00Z"), "default")
+
+
+def test_list() -> None:
+    """The list leads to each migration, and says what it waits for; text from outside stays text."""
+    view, now = running()["metadata-store/VALIDATION/window"]
+    assert view.status is not None
+    listed = Listed(
+        **view.model_dump(include={"workflow_id", "run_id", "execution", "phase", "silence", "started", "closed"}),
+        **view.status.model_dump(include={"kind", "cluster", "outcome", "waiting", "progress"}),
+        target=HOSTILE,
+        failure="",
+        since=view.started,
+    )
+    hostile = listed.model_copy(update={"workflow_id": HOSTILE, "silence": HOSTILE})
+    document = list_document([listed, hostile], now, "default")
+    assert 'href="/migration/metadata-store/cluster-1"' in document
+    assert "waits for the validation window" in document
+    assert "<script>alert" not in document
+    assert "\x1b" not in document
 
 
 def test_kinds_of_histories() -> None:
