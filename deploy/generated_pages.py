@@ -26,6 +26,7 @@ from models.releases import (
     PolicyField,
     parse_release,
 )
+from page.guide import BATCH, guides
 from process.exit_codes import MEANINGS, ExitCode, code_of_failure
 from worker.catalog import ALL, KINDS, Registered
 
@@ -102,6 +103,18 @@ a migration.
 Some checks are repeated before the point of no return, because their result can change. If such a check then finds a
 blocker, the migration ends with `ParticipantsNotReady`, which names the same codes. In a blue-green migration the batch
 is not flipped, and counts as failed; the other batches continue.
+"""
+_BREAK_GLASS = """\
+# If Temporal and all workers are lost
+
+This page says what to do in each phase of each migration if neither Temporal nor a worker can be brought back soon.
+[The page](page.md) of a migration shows the steps of its phase. This page is generated from `page/guide.toml` by
+`python -m deploy.generated_pages`.
+
+- Usually, do nothing: bring Temporal and a worker back, and the migration continues where it was.
+- The status of a migration, the page, and the search attribute `MigrationPhase` name the phase.
+- Names in capitals in a command are yours: `ZOOKEEPER` and `CHROOT` are those of `metadataStoreUrl`, `BLUE` and
+  `BROKER` are brokers, and `ID` is the workflow id.
 """
 _COMPATIBILITY = """\
 # Supported releases
@@ -314,6 +327,25 @@ _NOTES = {
 """What is said above the blockers of a package."""
 
 
+def break_glass_page() -> str:
+    """Return the text of the page of steps without Temporal and workers."""
+    lines = [_BREAK_GLASS]
+    for kind, guide in guides().items():
+        lines += [f"## {'A batch of blue-green' if kind == BATCH else kind}", ""]
+        phases = (*guide.phases, *guide.rollback)
+        for entry in guide.break_glass:
+            own = [f"`{phase}`" for phase in phases if guide.steps_in(phase) is entry]
+            if not own:
+                continue
+            lines += [f"### {kind}: {', '.join(own)}", "", entry.state, ""]
+            for number, step in enumerate(entry.of("ID"), 1):
+                lines += [f"{number}. {step.text}", ""]
+                lines += (
+                    ["   ```", *(f"   {command}" for command in step.commands), "   ```", ""] if step.commands else []
+                )
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
 def compatibility_page() -> str:
     """Return the text of the page of supported releases."""
     rows = [_support(line) for line in reversed(LINES)]
@@ -394,6 +426,7 @@ PAGES = {
     table.PAGE: coverage_page,
     BLOCKERS_PAGE: blockers_page,
     "docs/compatibility.md": compatibility_page,
+    "docs/break_glass.md": break_glass_page,
     **{f"{SCHEMAS}/{name}.json": partial(schema_page, kind) for name, kind in ALL.items()},
 }
 """What writes each page, by its path in the repository."""

@@ -32,6 +32,7 @@ SCRIPT = (FOLDER / "assets" / "page.js").read_text()
 _TIME = Unit(Quantity.TIME)
 _LIST_STATE = 300
 _LONGEST_WORD = 44
+_START = 110
 
 
 def _source(text: str) -> str:
@@ -108,6 +109,8 @@ def _environment() -> Environment:
     filters: dict[str, Any] = {
         "clock": _clock,
         "ticks": _ticks,
+        "sentence": _sentence,
+        "start": _start,
         "command": _command,
         "seconds": _seconds,
         "number": _number,
@@ -142,6 +145,16 @@ def _clock(at: datetime | None, now: datetime) -> Markup:
     at = at.astimezone(UTC)
     text = f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), format_value(at), text)
+
+
+def _sentence(text: str) -> str:
+    """Return a text that starts with a capital letter."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _start(text: str) -> str:
+    """Return the first words of a long text."""
+    return f"{text[:_START].rsplit(' ', 1)[0]} …"
 
 
 def _ticks(text: str) -> Markup:

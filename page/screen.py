@@ -16,7 +16,7 @@ from models.lifecycle.units import Described, Quantity, Unit, format_value
 from models.lifecycle.verbs import VERB_HELP, Verb
 from models.text import one_line, printable_json
 from page.guide import BATCH, BreakGlass, Guide, Step, guide_of, guides
-from page.sides import FELT, Fact, MigrationData, Sides, data_of, old_side, sides_of, verdict
+from page.sides import FELT, Fact, MigrationData, Sides, data_of, estimate_of, old_side, sides_of, verdict
 from views.migration import View
 from views.values import described
 from worker.catalog import KINDS
@@ -29,6 +29,17 @@ SQUARES = 1_200
 
 _TIME = Unit(Quantity.TIME)
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)Z (.*)", re.DOTALL)
+_ESTIMATES = ("estimated_blocked_seconds", "estimated_pause_seconds")
+_PROCEED = {
+    WaitKind.HOLD: "Start the cut-over.",
+    WaitKind.WINDOW: "End the window, and keep what remains of the old side.",
+    WaitKind.GATE: "Start the next wave.",
+    WaitKind.ERROR_BUDGET: "Accept these failures, and start more items.",
+    WaitKind.DECISION: "Continue without what the finding names.",
+    WaitKind.RETRY: "Try the failed step again now.",
+}
+"""Effect of `proceed`, by what is waited for."""
+
 _PERIODIC = frozenset((WaitKind.ITEMS, WaitKind.WINDOW, WaitKind.THROTTLE))
 
 
@@ -97,7 +108,13 @@ class Command(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An event of the timeline; `kind` is `phase`, `alarm`, `refused` or `note`."""
+    """An event of the timeline.
+
+    Attributes:
+        at: its time; None if it is unknown.
+        text: in words.
+        kind: `phase`, `alarm`, `refused` or `note`.
+    """
 
     at: datetime | None
     text: str
@@ -206,12 +223,12 @@ def screen_of(view: View, now: datetime) -> Screen:
         now: time of the page.
     """
     status, report = view.status, view.report
-    data = data_of(view)
     kind = status.kind if status else report.kind if report else ""
     history = status.history if status else report.history if report else []
-    guide = guide_of(kind, {data.phase, *(entry.phase for entry in history)})
+    phase = status.phase if status else view.phase
+    guide = guide_of(kind, {phase, *(entry.phase for entry in history)})
+    data = data_of(view, guide)
     name = BATCH if guide is not None and guide is guides().get(BATCH) else kind
-    outcome = report.outcome if report else status.outcome if status else None
     models = KINDS[kind].models if kind in KINDS and name != BATCH else {}
     figures = described(data.figures, models.get("figure"), zeros=False)
     file = printable_json((report or view).model_dump_json(indent=2)) if view.ended else ""
@@ -233,7 +250,7 @@ def screen_of(view: View, now: datetime) -> Screen:
         back=_back(status, guide.rollback if guide else (), now) if status and not view.ended else None,
         guide=guide,
         sides=sides_of(name, data),
-        verdict=verdict(guide, data, outcome) if guide and view.ended else "",
+        verdict=verdict(data),
         old_side=old_side(name, data),
         waiting=status.waiting if status and not view.ended else None,
         progress=data.progress,
@@ -272,7 +289,8 @@ def headline(view: View, guide: Guide | None, data: MigrationData, now: datetime
     back = guide is not None and phase in guide.rollback
     waiting = status.waiting
     if waiting and waiting.action:
-        return _plain(Tone.ASKS, f"{phase} waits for you: {waiting.action.rstrip('.')}.")
+        cost = _cutover_cost(guide, data) if waiting.kind is WaitKind.HOLD else ""
+        return _plain(Tone.ASKS, f"{phase} waits for you: {waiting.action.rstrip('.')}.{cost}")
     if waiting and waiting.kind not in _PERIODIC:
         return _plain(Tone.WAITS, f"{phase} waits for {waiting.why.rstrip('.')}.")
     tone = Tone.BACK if back else Tone.RUNS
@@ -288,6 +306,15 @@ def headline(view: View, guide: Guide | None, data: MigrationData, now: datetime
     since = f" since {_TIME.format(round(entry.seconds(now)))}" if entry else ""
     blocked = f"; {guide.blocks}" if guide and phase in guide.blocked else ""
     return Headline(tone, f"{phase} {doing}{since}{blocked}.", f"{phase} {doing}{blocked}.")
+
+
+def _cutover_cost(guide: Guide | None, data: MigrationData) -> str:
+    """Return how long clients would wait in a cut-over, as PRECHECK estimated it; empty if it did not."""
+    estimates = [estimate_of(data, name) for name in _ESTIMATES]
+    seconds = next((estimate for estimate in estimates if estimate is not None), None)
+    if guide is None or seconds is None:
+        return ""
+    return f" Then {guide.blocks} for about {_TIME.format(seconds)}."
 
 
 def _plain(tone: Tone, text: str) -> Headline:
@@ -422,6 +449,8 @@ def _commands(view: View) -> list[Command]:
 
 
 def _effect(verb: Verb, status: Status) -> str:
+    if verb is Verb.PROCEED and status.waiting:
+        return _PROCEED.get(status.waiting.kind, VERB_HELP[verb])
     return status.undo_cost if verb is Verb.ROLLBACK else VERB_HELP[verb]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from models.lifecycle.status import Outcome, Progress
+from models.lifecycle.status import Outcome, Progress, ProgressTask
 from models.lifecycle.units import Quantity, Unit
 from page.guide import BATCH, Guide
 from views.migration import View
@@ -52,10 +52,11 @@ class MigrationData(NamedTuple):
     figures: Values
     certificate: Values
     progress: Progress | None
-    failed: int = 0
+    failed: int
+    undone: bool
 
 
-def data_of(view: View) -> MigrationData:
+def data_of(view: View, guide: Guide | None) -> MigrationData:
     """Return the data of a migration."""
     status, report = view.status, view.report
     return MigrationData(
@@ -65,14 +66,20 @@ def data_of(view: View) -> MigrationData:
         certificate=report.certificate if report else {},
         progress=status.progress if status and not view.ended else None,
         failed=sum(items.count for items in status.failed_items) if status else 0,
+        undone=view.failure is not None or bool(guide and _is_undone(view, guide)),
     )
 
 
+def _is_undone(view: View, guide: Guide) -> bool:
+    if view.report:
+        return view.report.outcome is Outcome.ROLLED_BACK
+    return view.status is not None and view.status.phase in guide.rollback
+
+
 def sides_of(kind: str, data: MigrationData) -> Sides | None:
-    """Return both sides of a migration; None as long as nothing was counted."""
+    """Return both sides of a migration; None where they are unknown: before the first count, and after a rollback."""
     count = _COUNTS.get(kind)
-    sides = count(data) if count else None
-    return sides or _of_progress(data.progress)
+    return count(data) if count and not data.undone else None
 
 
 def _metadata_store(data: MigrationData) -> Sides | None:
@@ -117,7 +124,8 @@ def _batch(data: MigrationData) -> Sides | None:
     missing = _number(data.facts, "drained", "missing_count")
     gone = data.phase in {"DRAIN", "VERIFY"} or missing is not None
     remaining = (missing or 0) if gone else total
-    return Sides("clients", remaining, total - remaining, total, crossing=True, note="")
+    note = "redirected; counted at the end of DRAIN" if gone and missing is None else ""
+    return Sides("clients", remaining, total - remaining, total, crossing=True, note=note)
 
 
 def _topic(data: MigrationData) -> Sides | None:
@@ -158,16 +166,19 @@ def _copy(unit: str, old: int, new: int, note: str) -> Sides:
 
 
 def _copying(unit: str, total: int, progress: Progress | None) -> Sides:
-    """Return the sides of a copy that runs; only progress in the same unit can be compared."""
-    if progress and progress.unit == unit:
+    """Return the sides of a copy that runs, or of the comparison after it, which reads both sides."""
+    if progress and progress.unit == unit and progress.task is ProgressTask.COPY:
         return _copy(unit, max(total, progress.total or 0), progress.done, "")
+    if progress and progress.unit == unit and progress.task is ProgressTask.COMPARE:
+        share = f"{100 * progress.done / progress.total:.0f} % compared" if progress.total else "being compared"
+        return _copy(unit, total, total, share)
     return _copy(unit, total, 0, "")
 
 
 def _moving(unit: str, total: int | None, moved: int | None, data: MigrationData) -> Sides | None:
     """Return the sides of items that move one after the other; those that failed stay where they are."""
     progress = data.progress
-    if progress and progress.unit == unit and progress.total:
+    if progress and progress.unit == unit and progress.total and progress.task in _MOVES:
         total, moved = progress.total, max(moved or 0, progress.done - data.failed)
     if total is None:
         return None
@@ -175,10 +186,7 @@ def _moving(unit: str, total: int | None, moved: int | None, data: MigrationData
     return Sides(unit, total - new, new, total, crossing=True, note="")
 
 
-def _of_progress(progress: Progress | None) -> Sides | None:
-    if progress is None or not progress.total:
-        return None
-    return _copy(str(progress.unit), progress.total, progress.done, "")
+_MOVES = frozenset((ProgressTask.MIGRATE, ProgressTask.OPERATE))
 
 
 class Fact(NamedTuple):
@@ -260,23 +268,25 @@ FELT = frozenset((
 ))  # fmt: skip
 """Figures that say what clients felt."""
 
-_ROLLED_BACK = frozenset((Outcome.ROLLED_BACK, Outcome.FAILED))
 
-
-def verdict(guide: Guide, data: MigrationData, outcome: Outcome | None) -> str:
-    """Return what both sides say at the end, in words; empty before it."""
+def verdict(data: MigrationData) -> str:
+    """Return the result of the comparison of both sides, as the certificate has it; empty before the end."""
     differences = _number(data.certificate, "differences")
     missing = _number(data.certificate, "references_missing")
     faults = data.certificate.get("faults")
-    if outcome in _ROLLED_BACK:
-        return f"rolled back: the {guide.old} is in use"
     if differences is not None:
-        return f"{_NUMBER.format(differences)} differences"
+        return f"differences: {_NUMBER.format(differences)}"
     if missing is not None:
-        return f"{_NUMBER.format(missing)} references without a ledger"
-    if isinstance(faults, int):
-        return f"{_NUMBER.format(faults)} faults"
-    return ""
+        return f"references without a ledger: {_NUMBER.format(missing)}"
+    if isinstance(faults, list):
+        return f"faults: {_NUMBER.format(len(cast('list[Any]', faults)))}"
+    return f"faults: {_NUMBER.format(faults)}" if isinstance(faults, int) else ""
+
+
+def estimate_of(data: MigrationData, name: str) -> float | None:
+    """Return an estimate of PRECHECK; None if it has none."""
+    estimate = _values(data.facts, "precheck").get(name)
+    return float(estimate) if isinstance(estimate, int | float) else None
 
 
 def _values(values: Values, *names: str) -> Values:

@@ -90,7 +90,7 @@ async def test_documents_allow_themselves_only(client: httpx.AsyncClient) -> Non
     for path in ("/", f"/migration/{ID}", "/nothing"):
         answer = await client.get(path, headers={"Accept": "text/html"})
         policy = answer.headers["content-security-policy"]
-        directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+        directives = dict(directive.strip().split(" ", 1) for directive in policy.split(";"))
         assert directives["default-src"] == directives["frame-ancestors"] == directives["base-uri"] == "'none'"
         for tag, name in (("style", "style-src"), ("script", "script-src")):
             text = answer.text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]

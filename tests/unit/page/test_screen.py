@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, Progress, ProgressTask, ProgressUnit, WaitKind
 from page.guide import BATCH, guides
 from page.html import list_document, migration_changes, migration_document, report_document
 from page.screen import SQUARES, Screen, Tone, screen_of
@@ -21,7 +21,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\"'`&"
 
 def screens(kind: str) -> list[Screen]:
     """Return the screens of all running states of a kind."""
-    return [screen_of(*found) for name, found in running().items() if name.startswith(f"{kind}/")]
+    return [screen_of(*view) for name, view in running().items() if name.startswith(f"{kind}/")]
 
 
 @pytest.mark.parametrize("kind", guides())
@@ -81,6 +81,56 @@ def test_copies_become_equal() -> None:
     assert not start.crossing
 
 
+@pytest.mark.parametrize(
+    ("task", "total", "done", "new", "note"),
+    [
+        (ProgressTask.COPY, 12, 6, 6, ""),
+        (ProgressTask.COMPARE, 24, 6, 12, "25 % compared"),
+        (ProgressTask.CATCH_UP, 4, 1, 0, ""),
+    ],
+)
+def test_only_a_copy_fills_the_new_side(task: ProgressTask, total: int, done: int, new: int, note: str) -> None:
+    """The comparison counts records of both sides, and a changed record is a part only: neither is shown as copied."""
+    view, now = running()["metadata-store/PRE_COPY/works"]
+    assert view.status is not None
+    progress = Progress(task=task, unit=ProgressUnit.RECORDS, done=done, total=total, as_of=now)
+    view = view.model_copy(update={"status": view.status.model_copy(update={"progress": progress})})
+    sides = screen_of(view, now).sides
+    assert sides is not None
+    assert (sides.old, sides.new, sides.note) == (12, new, note)
+
+
+@pytest.mark.parametrize("task", [ProgressTask.PROVISION, ProgressTask.COMPARE])
+def test_only_a_move_crosses(task: ProgressTask) -> None:
+    """Namespaces that are compared or created have not moved."""
+    view, now = running()["blue-green/PROVISION/works"]
+    assert view.status is not None
+    progress = Progress(task=task, unit=ProgressUnit.NAMESPACES, done=2, total=3, as_of=now)
+    view = view.model_copy(update={"status": view.status.model_copy(update={"progress": progress})})
+    sides = screen_of(view, now).sides
+    assert sides is not None
+    assert (sides.old, sides.new) == (3, 0)
+
+
+@pytest.mark.parametrize("name", [name for name in HISTORIES if name.endswith(("rolled-back", "failed"))])
+def test_no_bars_after_a_rollback(name: str) -> None:
+    """The rest on the new side after a rollback is unknown, and is not shown as copied."""
+    view, now = ended()[name]
+    assert screen_of(view, now).sides is None
+
+
+def test_cutover_says_its_cost() -> None:
+    """A hold before the cut-over says for how long clients would wait."""
+    view, now = running()["metadata-store/CATCH_UP/pause"]
+    assert view.status is not None
+    assert view.status.waiting is not None
+    waiting = view.status.waiting.model_copy(update={"kind": WaitKind.HOLD, "action": "give `proceed` to cut over"})
+    view = view.model_copy(update={"status": view.status.model_copy(update={"waiting": waiting})})
+    assert screen_of(view, now).headline.text == (
+        "CATCH_UP waits for you: give `proceed` to cut over. Then metadata writes are blocked for about 2.5 s."
+    )
+
+
 def test_fleet_crosses() -> None:
     """Namespaces leave one side and arrive on the other; squares count all of them, with the running part's wait."""
     view, now = running()["blue-green/FLIP/items"]
@@ -98,7 +148,7 @@ def test_fleet_crosses() -> None:
 
 
 def test_large_fleet_has_fewer_squares() -> None:
-    """A square stands for several items where there are too many for one screen."""
+    """A square counts several items where there are too many for one screen."""
     recorded = next(each for each in statuses("blue-green-whole") if each.status.progress)
     assert recorded.status.progress is not None
     progress = recorded.status.progress.model_copy(update={"total": 10 * SQUARES, "done": 4 * SQUARES})

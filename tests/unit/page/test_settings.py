@@ -43,7 +43,7 @@ def test_unsafe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], why: st
     ],
 )
 def test_explicit(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None:
-    """What a proxy does instead can be said."""
+    """An operator whose proxy authenticates, or ends TLS, can say so."""
     for name, value in values.items():
         monkeypatch.setenv(f"{PREFIX}{name}", value)
     assert PageSettings().host == "0.0.0.0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 from temporalio.client import Client
@@ -25,7 +25,7 @@ LIMIT = 30.0
 
 
 @contextlib.asynccontextmanager
-async def serving(client: Client, port: int = 0) -> AsyncIterator[str]:
+async def serving(client: Client, port: int = 0) -> AsyncGenerator[str]:
     """Serve the page; its address."""
     settings = PageSettings(port=port)
     server = build_server(build_app(client, settings, Viewers(None)), settings, LONGEST_ANSWER)
