@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.sealed.products import ROOT
+from tests.support.wheel import copy_checkout
 
 NAME = "pulsar-migrate:test"
 
@@ -46,11 +46,7 @@ def base() -> str:
 def checkout(base: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the checkout, without what was built in it."""
     folder = tmp_path_factory.mktemp("checkout")
-    listed = run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], ROOT).stdout
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
+    copy_checkout(folder)
     return folder
 
 

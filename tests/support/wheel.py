@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -58,6 +59,22 @@ def build_wheel(folder: Path, project: Path = ROOT) -> Path:
     _run([*_PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(project)])
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def copy_checkout(folder: Path) -> None:
+    """Copy the checkout into a folder: what is committed or would be, and nothing that was built."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        # A deleted file is listed until its deletion is committed.
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
 
 
 def runtime_environment(folder: Path) -> Environment:
