@@ -105,7 +105,7 @@ test-pythons: setup ## Unit tests with each of Python 3.11, 3.12 and 3.13 that i
 	@$(BIN)/python -m tests.environments pythons
 
 test-image: provision ## Build the image in a sealed network, and run it as the manifest says (root on Debian; an engine is fetched)
-	@$(BIN)/python -m tests.sealed $(BIN)/python -m pytest -q --durations=12 tests/image
+	@$(BIN)/python -m tests.sealed $(BIN)/python -m pytest -q --capture=no tests/image
 
 histories: provision ## Record the saved histories again, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record
