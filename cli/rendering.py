@@ -16,6 +16,7 @@ from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
 from models.lifecycle.status import CutoverPlan, PhaseEntry, Progress, Status, Waiting
 from models.lifecycle.units import Quantity, Unit, format_value
+from models.lifecycle.verbs import ApprovalRequest
 from models.text import one_line, printable
 from views.migration import Step, View
 from views.values import described
@@ -133,10 +134,20 @@ def _now(view: View) -> list[Line]:
     if status:
         rows += [("ALARM", alarm) for alarm in status.alarms]
     if status and not view.ended:
+        rows += _asked(status.request, now) if status.request else []
         rows += _waits(status.waiting, now) if status.waiting else []
         if status.progress:
             rows.append(("progress", f"{status.progress}; {ago(status.progress.as_of, now)}"))
     return [*rows, *(_step(step, now) for step in view.steps), *_children(view)]
+
+
+def _asked(request: ApprovalRequest, now: datetime) -> list[Line]:
+    because = f" ({request.reason})" if request.reason else ""
+    since = f"since {format_value(request.since)} ({ago(request.since, now)})"
+    return [
+        ("do now", f"as another person, give `approve` or `reject`: {request.effect}"),
+        ("asked for", f"{request.verb} by {request.by}{because}, {since}"),
+    ]
 
 
 def _waits(wait: Waiting, now: datetime) -> list[Line]:

@@ -86,6 +86,7 @@ def _move(stage: Stage, traffic: Traffic) -> None:
 
     title("The migration: first the canary")
     stage.start({**_plan(stage.stack, stage.second), "grace_window": "PT1H"})
+    stage.cut_over(Phase.PROVISION, client_counts)
     stage.follow(Phase.FLIP, client_counts, WaitKind.GATE)
     title("The canary is on green, and does well: continue")
     stage.signal("proceed", "demo: the canary does well")

@@ -64,6 +64,7 @@ def demo() -> int:
         before = admin.ledger_counts(topics)
         title("The switch")
         stage.start({**_plan(stage), "rollback_window": "PT1H", "cleanup": "remove"})
+        stage.cut_over(Phase.BUILD, lambda: f"{traffic.acknowledged:>7,} messages")
         stage.follow(Phase.ROLLBACK_WINDOW, lambda: f"{traffic.acknowledged:>7,} messages")
         traffic.wait_for_more(HISTORY)
         after = admin.ledger_counts(topics)

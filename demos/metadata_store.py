@@ -76,6 +76,7 @@ def demo() -> int:
 def _migrate(stage: Stage, plan: dict[str, Any], traffic: Traffic) -> None:
     title("The migration")
     stage.start({**plan, "validation_window": "PT1H"})
+    stage.cut_over(Phase.CATCH_UP, lambda: f"{traffic.acknowledged:>7,} messages")
     stage.follow(Phase.VALIDATION, lambda: f"{traffic.acknowledged:>7,} messages")
 
 

@@ -226,6 +226,12 @@ class Stage:
                 raise DemoFailed(f"the migration is {status.outcome} in {status.phase}: {'; '.join(status.notes)}")
             time.sleep(_LOOK_EVERY)
 
+    def cut_over(self, window: str, details: Callable[[], str]) -> None:
+        """Follow the migration to its hold in a phase, and give the order to cut over."""
+        self.follow(window, details, WaitKind.HOLD)
+        title("All is copied, and nothing is decided: the migration holds until it has the order to cut over")
+        self.signal("proceed", "demo: the plan is as we want it")
+
     def view(self) -> View:
         """Return the status of the migration."""
         return against_temporal(lambda client: read_view(client, self.workflow_id))

@@ -1,4 +1,4 @@
-"""Names the sender in each signal and update that a client of this project sends.
+"""Names the sender in each start, signal and update that a client of this project sends.
 
 A workflow does not see who sent it something; only events of the history have the identity of the client. So the sender
 is also a header, which a worker reads. It is a claim: a client can send any header.
@@ -19,7 +19,9 @@ from temporalio.client import (
     Interceptor,
     OutboundInterceptor,
     SignalWorkflowInput,
+    StartWorkflowInput,
     StartWorkflowUpdateInput,
+    WorkflowHandle,
     WorkflowUpdateHandle,
 )
 from temporalio.converter import JSONPlainPayloadConverter
@@ -78,6 +80,10 @@ class _Outbound(OutboundInterceptor):
     def __init__(self, following: OutboundInterceptor, identity: str) -> None:
         super().__init__(following)
         self._identity = identity
+
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
+        input.headers = self._named(input.headers)
+        return await super().start_workflow(input)
 
     async def signal_workflow(self, input: SignalWorkflowInput) -> None:
         input.headers = self._named(input.headers)

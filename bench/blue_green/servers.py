@@ -121,6 +121,7 @@ class Migrations:
         """Return the input for the namespaces of a pattern, with further fields."""
         return BlueGreenInput.model_validate(
             {
+                "hold_before_cutover": False,
                 "cluster": BLUE,
                 "blue": _reached(self.blue),
                 "green_cluster": GREEN,

@@ -78,6 +78,7 @@ def plan(metadata_url: str, source: str, target: str) -> BookieClusterInput:
     """Return the plan of what is measured."""
     return BookieClusterInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": "bench",
             "metadata_url": metadata_url,
             "source": {"name": "a", "metadataServiceUri": source},

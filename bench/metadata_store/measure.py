@@ -102,6 +102,7 @@ def plan(name: str, source: str, target: str) -> MetadataStoreInput:
     """Return the plan of what is measured."""
     return MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": name,
             "source": source,
             "target": target,

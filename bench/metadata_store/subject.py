@@ -37,7 +37,7 @@ class Jobs:
     """
 
     def __init__(self, engine: SparkEngine, source: str, target: str, records: int) -> None:
-        input = MetadataStoreInput(cluster="bench", source=source, target=target)
+        input = MetadataStoreInput(cluster="bench", source=source, target=target, hold_before_cutover=False)
         self._engine, self._records = engine, records
         self._pair = Pair(input.source_url, input.target_url, Access(), parts=input.concurrency, attempt=BENCH)
 

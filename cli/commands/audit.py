@@ -22,7 +22,7 @@ from temporal.client import ANSWER_LIMIT
 from views.migration import not_found
 from workflows.lifecycle.caller import named_caller
 
-_HEAD = ("TIME", "WHAT", "NAMED SENDER", "CLIENT", "PRINCIPAL", "ARGUMENTS")
+_HEAD = ("TIME", "WHAT", "NAMED SENDER", "CLIENT", "PRINCIPAL", "ARGUMENTS", "REFUSED")
 _REPORTS = "report_progress"
 """Signal of a migration's own steps."""
 
@@ -36,6 +36,7 @@ class Act(BaseModel):
         client: identity of the client, which it chooses itself.
         principal: who the client is, as Temporal has authenticated it; empty where Temporal does not provide it.
         arguments: arguments, or the reason, as JSON.
+        refused: why an update was refused; empty if it was not. Signals are refused in the notes.
         run_id: run of the workflow, whose history has the event.
         event_id: number of the event in that history.
     """
@@ -46,6 +47,7 @@ class Act(BaseModel):
     client: str
     principal: str
     arguments: str
+    refused: str = ""
     run_id: str
     event_id: int
 
@@ -62,7 +64,7 @@ def audit_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
 async def read_acts(client: Client, workflow_id: str) -> list[Act]:
     """Return the accepted requests to a workflow in all its runs, the oldest first.
 
-    Refused updates are not in the history.
+    Updates that a migration refuses are in the history up to a limit, and refused starts are not.
 
     Raises:
         CommandFailed: the workflow does not exist.
@@ -85,9 +87,18 @@ async def read_acts(client: Client, workflow_id: str) -> list[Act]:
             async for event in _events(client, workflow_id, run_id):
                 if (act := await _act(client, run_id, event)) is not None:
                     acts.append(act)
+                completed = event.workflow_execution_update_completed_event_attributes
+                if completed.outcome.HasField("failure"):
+                    _mark_refused(acts, run_id, completed.accepted_event_id, completed.outcome.failure.message)
                 next_run = _next_run(event)
             run_id = next_run
     return sorted(acts, key=lambda act: act.at)
+
+
+def _mark_refused(acts: Sequence[Act], run_id: str, event_id: int, why: str) -> None:
+    for act in acts:
+        if (act.run_id, act.event_id) == (run_id, event_id):
+            act.refused = shown(why)
 
 
 async def _events(client: Client, workflow_id: str, run_id: str) -> AsyncIterator[HistoryEvent]:
@@ -160,4 +171,5 @@ def _row(act: Act) -> tuple[str, ...]:
         act.client or "-",
         act.principal or "-",
         act.arguments or "-",
+        act.refused or "-",
     )

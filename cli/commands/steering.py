@@ -10,8 +10,9 @@ import typer
 from temporalio.client import Client
 
 from cli.inputs import parse_duration
-from cli.operations import against_temporal, checked, send_update
-from cli.options import Form, Output, WorkflowId, answer
+from cli.operations import against_temporal, checked, query, query_line, send_update
+from cli.options import Form, Output, WorkflowId, answer, hint
+from models.lifecycle.preview import VerbPreview
 from models.lifecycle.status import CutoverPlan
 from models.lifecycle.verbs import (
     VERB_HELP,
@@ -33,12 +34,22 @@ def verb_command(verb: Verb) -> Callable[..., None]:
     def run(
         workflow_id: WorkflowId,
         reason: Annotated[str, typer.Option(help="Reason, kept in the migration's notes (default: none).")] = "",
+        dry_run: Annotated[  # noqa: FBT002
+            bool, typer.Option("--dry-run", help="Tell what it would do, cost and end, and do nothing.")
+        ] = False,
         output: Output = Form.TEXT,
     ) -> None:
+        request = checked(VerbRequest, {"verb": verb, "reason": reason})
+        if dry_run:
+            hint(query_line(workflow_id, "preview", request.model_dump(mode="json")))
+            preview = against_temporal(lambda client: query(client, workflow_id, "preview", VerbPreview, request))
+            assert preview is not None, "the query has a result"
+            answer(output, preview_lines(preview), preview)
+            return
         response = send_update(
             workflow_id,
             "steer",
-            checked(VerbRequest, {"verb": verb, "reason": reason}),
+            request,
             VerbResponse,
             lambda error: _refused(workflow_id, verb, output, error),
         )
@@ -47,6 +58,19 @@ def verb_command(verb: Verb) -> Callable[..., None]:
 
     run.__doc__ = VERB_HELP[verb]
     return run
+
+
+def preview_lines(preview: VerbPreview) -> list[str]:
+    """Return the dry run of a verb as lines."""
+    lines = [f"{preview.verb} would be {'accepted' if preview.accepted else 'refused'}: {preview.effect}"]
+    if preview.two_persons:
+        lines.append("approval   another person must `approve` it")
+    lines += [f"ends       {ended}" for ended in preview.ends]
+    if preview.accepted:
+        lines.append(f"undo       of what follows: {preview.undo}")
+    if preview.undo_cost:
+        lines.append(f"rollback   now: {preview.undo_cost}")
+    return [*lines, f"legal now  {', '.join(preview.legal) or 'none'}", "nothing was done: this is a dry run"]
 
 
 def _refused(workflow_id: str, verb: Verb, form: Form, error: CommandFailed) -> None:

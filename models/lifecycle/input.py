@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from models.base import Frozen, refusal, valid_fields
 from models.lifecycle.fields import Bool, Time
@@ -90,25 +90,45 @@ class CoveredInput(WorkflowInput):
         return Accepted(self.accept_defects, self.allow_untested_versions, self.accept)
 
 
-class MigrationInput(CoveredInput):
-    """Base of each migration's input; the cluster's name is part of the workflow id.
-
-    Attributes:
-        dry_run: end after the precheck with the plan; writes nothing.
-        hold_before_cutover: copy, then keep the copy up to date until an operator sends `proceed`.
-        cutover_at: earliest start of the cut-over, with its time zone; the copy is kept up to date until then.
-    """
-
-    dry_run: Bool = False
-    hold_before_cutover: Bool = False
-    cutover_at: Time | None = None
-
-
 class SourceCleanup(StrEnum):
     """Effect of `cleanup` on the source: leave it as it is, or remove the migrated tree."""
 
     LEAVE = "leave"
     REMOVE = "remove"
+
+
+class MigrationInput(CoveredInput):
+    """Base of each migration's input; the cluster's name is part of the workflow id.
+
+    Attributes:
+        dry_run: end after the precheck with the plan; writes nothing.
+        hold_before_cutover: hold before the cut-over until an operator sends `proceed`, with the copy kept up to date.
+            Without it, the migration passes its point of no return by itself.
+        cutover_at: earliest start of the cut-over, with its time zone; the copy is kept up to date until then.
+        two_persons: one person asks for a step that costs a copy back or cannot be undone, and another one approves it.
+    """
+
+    dry_run: Bool = False
+    hold_before_cutover: Bool = True
+    cutover_at: Time | None = None
+    two_persons: Bool = False
+
+    @model_validator(mode="after")
+    def _two_persons_are_asked(self) -> Self:
+        if self.two_persons and not self.hold_before_cutover:
+            raise ValueError(
+                "two_persons needs the hold at which they are asked; set hold_before_cutover, or leave it out"
+            )
+        if self.two_persons and getattr(self, "cleanup_at_window_end", False):
+            raise ValueError(
+                "two_persons: a cleanup at the end of the window does not ask them; leave cleanup_at_window_end out"
+            )
+        return self
+
+    @property
+    def deletes_source(self) -> bool:
+        """True if a cleanup deletes the old side."""
+        return getattr(self, "cleanup", None) is SourceCleanup.REMOVE
 
 
 class Continued(BaseModel):

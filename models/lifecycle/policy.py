@@ -12,10 +12,13 @@ from pydantic import BaseModel
 
 from models.base import Result
 from models.lifecycle.status import Undo
-from models.lifecycle.verbs import Verb, VerbResponse
+from models.lifecycle.verbs import ApprovalRequest, Verb, VerbResponse
 
 ENDED = "the migration has ended"
 COMMITTED = "the migration is committed, and cannot be rolled back any more"
+
+TWO_PERSONS = (Undo.COPY_BACK, Undo.NONE)
+"""Steps with these ways to undo them need two persons, if the input asks for that."""
 
 # Reasons of refusals that migrations share.
 TOO_SHORT = "the phase is too short to pause"
@@ -35,6 +38,9 @@ class PhasePolicy(Result):
         no_pause: why `pause` is refused; empty where it is legal.
         no_cleanup: why `cleanup` is refused; empty where it is legal.
         gate: what `proceed` does here; empty where no gate is closed.
+        after_gate: how that is undone.
+        cleanup_effect: what `cleanup` does here.
+        after_cleanup: how that is undone.
     """
 
     undo: Undo
@@ -43,6 +49,23 @@ class PhasePolicy(Result):
     no_pause: str = ""
     no_cleanup: str = "there is nothing to clean up before the migration is committed"
     gate: str = ""
+    after_gate: Undo = Undo.FREE
+    cleanup_effect: str = "the window ends, and the old side is cleaned up"
+    after_cleanup: Undo = Undo.FREE
+
+    def with_cleanup(self, *, deletes: bool) -> PhasePolicy:
+        """Return the same policy with the effect of `cleanup`, where it is legal.
+
+        Args:
+            deletes: the input asks for the deletion of the old side.
+        """
+        if self.no_cleanup:
+            return self
+        effect = "the window ends, and the old side is deleted: it cannot be brought back"
+        if not deletes:
+            effect = 'the window ends; nothing is deleted, because of "cleanup": "leave" in the input'
+        after = Undo.NONE if deletes else self.after_gate
+        return self.model_copy(update={"cleanup_effect": effect, "after_cleanup": after})
 
 
 class VerbState(BaseModel):
@@ -56,6 +79,8 @@ class VerbState(BaseModel):
         cleanup_wanted: `cleanup` was accepted in the running phase.
         proceed_wanted: `proceed` was accepted in the running phase, or at its gate.
         proceed_not_before: the closed gate refuses `proceed` before this time.
+        two_persons: a step that costs a copy back, or cannot be undone, needs a request and another person's approval.
+        request: the open request.
     """
 
     policy: PhasePolicy
@@ -65,13 +90,15 @@ class VerbState(BaseModel):
     cleanup_wanted: bool = False
     proceed_wanted: bool = False
     proceed_not_before: datetime | None = None
+    two_persons: bool = False
+    request: ApprovalRequest | None = None
 
     def enter(self, policy: PhasePolicy) -> None:
         """Enter a phase; a `cleanup` or `proceed` of the previous phase is dropped."""
         self.policy = policy
         self.proceed_wanted = False
         self.cleanup_wanted = False
-        self.proceed_not_before = None
+        self.proceed_not_before = self.request = None
         if policy.no_pause:
             self.paused = False
 
@@ -79,8 +106,8 @@ class VerbState(BaseModel):
         """Replace the policy of the running phase; accepted verbs stay accepted."""
         self.policy = policy
 
-    def close_gate(self, effect: str, *, proceed_not_before: datetime | None = None) -> None:
-        """Close a gate inside the running phase; `effect` says what `proceed` does there.
+    def close_gate(self, effect: str, *, after: Undo = Undo.FREE, proceed_not_before: datetime | None = None) -> None:
+        """Close a gate inside the running phase; `effect` says what `proceed` does there, `after` how it is undone.
 
         A gate that an earlier run of the workflow closed stays as it is, with a `proceed` that was accepted since.
         `proceed_not_before` refuses an earlier `proceed`: one that was meant for the previous gate, or was sent twice,
@@ -88,12 +115,16 @@ class VerbState(BaseModel):
         """
         self.proceed_not_before = proceed_not_before
         if self.policy.gate != effect:
-            self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": effect}), False
+            self._set_gate(effect, after)
 
     def open_gate(self) -> None:
         """Open the gate, and drop the `proceed` that opened it."""
-        self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": ""}), False
+        self._set_gate("", Undo.FREE)
         self.proceed_not_before = None
+
+    def _set_gate(self, effect: str, after: Undo) -> None:
+        self.policy = self.policy.model_copy(update={"gate": effect, "after_gate": after})
+        self.proceed_wanted, self.request = False, None
 
     def undo(self) -> None:
         """Drop the accepted `rollback`, because the rollback starts."""
@@ -110,33 +141,70 @@ class VerbState(BaseModel):
         """Refuse every verb from now on."""
         self.ended = True
         self.paused = False
+        self.request = None
 
     def legal(self) -> tuple[Verb, ...]:
         """Return the verbs that would be accepted now."""
         return tuple(verb for verb in Verb if not self._refusal(verb))
 
-    def judge(self, verb: Verb, now: datetime | None = None) -> VerbResponse:
-        """Return what a verb would do now, without doing it."""
-        refusal = self._refusal(verb) or self._too_soon(verb, now)
+    def undo_after(self, verb: Verb) -> Undo:
+        """Return how the step that a verb starts is undone."""
+        match verb:
+            case Verb.CLEANUP:
+                return self.policy.after_cleanup
+            case Verb.PROCEED:
+                return self.policy.after_gate
+            case Verb.APPROVE if self.request:
+                return self.undo_after(self.request.verb)
+            case _:
+                return Undo.FREE
+
+    def needs_approval(self, verb: Verb) -> bool:
+        """Return whether another person must approve a verb before it is applied."""
+        return self.two_persons and verb is not Verb.APPROVE and self.undo_after(verb) in TWO_PERSONS
+
+    def judge(self, verb: Verb, now: datetime | None = None, *, by: str = "") -> VerbResponse:
+        """Return what a verb would do now, without doing it.
+
+        Args:
+            verb: judged by the policy of the running phase.
+            now: the time.
+            by: who sends it; empty for an unknown sender, who can neither ask for an approval nor give one.
+        """
+        refusal = self._refusal(verb) or self._too_soon(verb, now) or self._wrong_sender(verb, by)
         why = refusal or self._effect(verb)
         return VerbResponse(verb=verb, accepted=not refusal, why=why, legal=self.legal())
 
-    def take(self, verb: Verb, now: datetime | None = None) -> VerbResponse:
-        """Apply a verb if it is legal; the response names what is legal after it."""
-        response = self.judge(verb, now)
+    def take(self, verb: Verb, now: datetime, *, by: str = "", reason: str = "") -> VerbResponse:
+        """Apply a verb if it is legal, or keep it as a request; the response names what is legal after it."""
+        response = self.judge(verb, now, by=by)
         if response.accepted:
-            match verb:
-                case Verb.ROLLBACK:
-                    self.rollback_wanted, self.paused = True, False
-                case Verb.CLEANUP:
-                    self.cleanup_wanted = True
-                case Verb.PAUSE:
-                    self.paused = True
-                case Verb.RESUME:
-                    self.paused = False
-                case Verb.PROCEED:
-                    self.proceed_wanted, self.cleanup_wanted = True, False
+            if self.needs_approval(verb):
+                self.request = ApprovalRequest(
+                    verb=verb, effect=self._own_effect(verb), by=by, since=now, reason=reason
+                )
+            else:
+                self._apply(verb)
         return response.model_copy(update={"legal": self.legal()})
+
+    def _apply(self, verb: Verb) -> None:
+        request, self.request = self.request, None
+        match verb:
+            case Verb.ROLLBACK:
+                self.rollback_wanted, self.paused = True, False
+            case Verb.CLEANUP:
+                self.cleanup_wanted = True
+            case Verb.PAUSE:
+                self.paused = True
+            case Verb.RESUME:
+                self.paused = False
+            case Verb.PROCEED:
+                self.proceed_wanted, self.cleanup_wanted = True, False
+            case Verb.APPROVE:
+                assert request is not None, "`approve` is refused without a request"
+                self._apply(request.verb)
+            case Verb.REJECT:
+                pass
 
     def _refusal(self, verb: Verb) -> str:
         if self.ended:
@@ -155,7 +223,24 @@ class VerbState(BaseModel):
             case Verb.PROCEED:
                 if not self.policy.gate:
                     return "no gate is closed"
-                return "proceed was sent already" if self.proceed_wanted else ""
+                return "proceed was sent already" if self.proceed_wanted else self._requested(verb)
+            case Verb.APPROVE | Verb.REJECT:
+                return "" if self.request else "no request for an approval is open"
+
+    def _requested(self, verb: Verb) -> str:
+        if self.request is None or self.request.verb is not verb:
+            return ""
+        return f"{self.request.by} has asked for it already; another person must `approve` it"
+
+    def _wrong_sender(self, verb: Verb, by: str) -> str:
+        if not by and (verb is Verb.APPROVE or self.needs_approval(verb)):
+            return (
+                "two persons must agree, and the sender has no name; send it with `pulsar-migrate`, which names its "
+                "user"
+            )
+        if verb is Verb.APPROVE and self.request and person(by) == person(self.request.by):
+            return f"{self.request.by} has asked for it; another person must approve it"
+        return ""
 
     def _too_soon(self, verb: Verb, now: datetime | None) -> str:
         if verb is not Verb.PROCEED or now is None or self.proceed_not_before is None or now >= self.proceed_not_before:
@@ -172,17 +257,30 @@ class VerbState(BaseModel):
         # The verb that deletes less wins: `proceed` cancels a `cleanup`, but not the reverse.
         if self.proceed_wanted:
             return "proceed was sent already"
-        return "cleanup was requested already" if self.cleanup_wanted else ""
+        return "cleanup was requested already" if self.cleanup_wanted else self._requested(Verb.CLEANUP)
 
     def _effect(self, verb: Verb) -> str:
+        effect = self._own_effect(verb)
+        return f"asks another person to `approve` it; then: {effect}" if self.needs_approval(verb) else effect
+
+    def _own_effect(self, verb: Verb) -> str:
         match verb:
             case Verb.ROLLBACK:
                 return self.policy.undo_cost
             case Verb.CLEANUP:
-                return "the window ends, and the source is cleaned up as the input says"
+                return self.policy.cleanup_effect
             case Verb.PAUSE:
                 return "pauses; `resume` continues"
             case Verb.RESUME:
                 return "continues"
             case Verb.PROCEED:
                 return self.policy.gate
+            case Verb.APPROVE:
+                return self.request.effect if self.request else ""
+            case Verb.REJECT:
+                return "the request is dropped, and the migration waits as before"
+
+
+def person(sender: str) -> str:
+    """Return the user of a sender `program:user@machine`; the whole name for other forms."""
+    return sender.rpartition("@")[0].rpartition(":")[2] or sender

@@ -9,6 +9,7 @@ from typing_extensions import TypeVar
 
 from models.base import Result
 from models.coverage.results import FeatureUse
+from models.lifecycle.audit import AuditEntry
 from models.lifecycle.failures import NAMED, Blocker, FailedItems, first_blockers
 from models.lifecycle.status import FiguresT, Outcome, PhaseEntry
 
@@ -24,6 +25,8 @@ class Report(BaseModel, Generic[FiguresT, CertificateT]):
         certificate: what was compared, with the result; each migration has its own model.
         failed_items: items that could not be migrated, with the reasons.
         features: in use at the precheck, with their outcome, and what was accepted.
+        started_by: who started it, as the sender names itself.
+        audit: the requests to it, accepted and refused, as a chain of hashes.
     """
 
     kind: str
@@ -36,6 +39,8 @@ class Report(BaseModel, Generic[FiguresT, CertificateT]):
     notes: list[str]
     failed_items: list[FailedItems] = []
     features: list[FeatureUse] = []
+    started_by: str = ""
+    audit: list[AuditEntry] = []
 
 
 class PrecheckResult(Result):

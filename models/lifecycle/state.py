@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypeVar
 
 from models.base import Result
+from models.lifecycle.audit import Audit
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import CertificateT
@@ -51,6 +52,8 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         failed: items that could not be migrated, by description; `accepted`: those that an operator accepted.
         deadlines: names and times of the running timers.
         lost_queues: queues of workers that stopped answering.
+        started_by: who started it, as the sender names itself; empty if the sender gave no name.
+        audit: the requests to it.
     """
 
     verbs: VerbState
@@ -74,6 +77,8 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     waiting: Waiting | None = None
     activity_waiting: Waiting | None = None
     lost_queues: set[str] = Field(default_factory=set[str])
+    started_by: str = ""
+    audit: Audit = Audit()
     facts: FactsT
     figures: FiguresT
     certificate: CertificateT

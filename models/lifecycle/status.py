@@ -13,7 +13,7 @@ from models.base import Result
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.fields import Time
 from models.lifecycle.units import Quantity, Unit
-from models.lifecycle.verbs import Verb
+from models.lifecycle.verbs import ApprovalRequest, Verb
 from models.text import shown
 
 _TIME = Unit(Quantity.TIME)
@@ -330,6 +330,8 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
         undo: how the running phase is undone; `undo_cost` says it in a sentence.
         failed_items: items that could not be migrated so far, with the reason.
         alarms: dangers of this migration; shown in red.
+        request: a step that waits for another person's `approve`.
+        started_by: who started it, as the sender names itself.
         cutover: when to cut over.
         deadlines: names and times of the running timers.
         notes: refused verbs, warnings and other events, oldest first.
@@ -352,6 +354,8 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
     legal_verbs: list[Verb]
     failed_items: list[FailedItems]
     alarms: list[str] = []
+    request: ApprovalRequest | None = None
+    started_by: str = ""
     cutover: CutoverPlan = CutoverPlan()
     deadlines: dict[str, datetime]
     notes: list[str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import Field
@@ -22,6 +22,8 @@ class Verb(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     PROCEED = "proceed"
+    APPROVE = "approve"
+    REJECT = "reject"
 
 
 VERB_HELP = {
@@ -30,6 +32,8 @@ VERB_HELP = {
     Verb.PAUSE: "Pause a migration before the next step at which waiting is safe.",
     Verb.RESUME: "Continue after `pause`.",
     Verb.PROCEED: "Open the gate at which a migration waits.",
+    Verb.APPROVE: "Agree to a step that another person has asked for.",
+    Verb.REJECT: "Drop a step that another person has asked for.",
 }
 """What each verb does, in one sentence."""
 
@@ -39,6 +43,24 @@ class VerbRequest(Frozen):
 
     verb: Verb
     reason: str = Field(default="", max_length=MAX_REASON)
+
+
+class ApprovalRequest(Result):
+    """A step that one person has asked for, and that another person must approve.
+
+    Attributes:
+        verb: what `approve` applies.
+        effect: what it does then.
+        by: who asked.
+        since: when.
+        reason: why; empty if no reason was given.
+    """
+
+    verb: Verb
+    effect: str
+    by: str
+    since: datetime
+    reason: str = ""
 
 
 class VerbResponse(Result):

@@ -77,8 +77,6 @@ class MetadataStoreInput(StoresInput):
                 "a live migration starts from ZooKeeper: only there brokers and bookies watch the migration flag; "
                 'stop them and use "mode": "offline"'
             )
-        if self.mode is Mode.OFFLINE and (self.hold_before_cutover or self.cutover_at):
-            raise ValueError("hold_before_cutover and cutover_at need a live migration: offline, services do not write")
         if self.mode is Mode.LIVE and self.blocked_deadline < self.preparation_timeout:
             raise ValueError(
                 f"blocked_deadline ({format_value(self.blocked_deadline)}) is shorter than preparation_timeout "

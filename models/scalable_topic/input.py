@@ -88,12 +88,10 @@ class ScalableTopicInput(TopicOptions):
     """Input of `ScalableTopicMigration`.
 
     Attributes:
-        hold_before_cutover: wait for `proceed` before the topic becomes scalable: this cannot be rolled back.
         topic: `persistent://tenant/namespace/topic`, not a partition.
         parent: the namespace migration that started this one; it holds the claim and the policies.
     """
 
-    hold_before_cutover: Bool = True
     topic: WholeTopic
     parent: Annotated[ParentRun | None, INTERNAL] = None
 

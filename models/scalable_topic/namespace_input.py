@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from models.lifecycle.fields import Bool, Duration
+from models.lifecycle.fields import Duration
 from models.lifecycle.patterns import matches
 from models.lifecycle.waves import WavePolicy
 from models.scalable_topic.input import TopicOptions
@@ -21,7 +21,6 @@ class ScalableNamespaceInput(TopicOptions):
     """Input of `ScalableNamespaceMigration`.
 
     Attributes:
-        hold_before_cutover: wait for `proceed` before the first topic becomes scalable.
         topics: patterns of `tenant/namespace/topic`, in the order in which they become scalable; `*` matches any
             part of a name.
         exclude: patterns of topics that stay regular.
@@ -30,7 +29,6 @@ class ScalableNamespaceInput(TopicOptions):
         hold_limit: how long policies may be overridden in total; after that no further topic starts.
     """
 
-    hold_before_cutover: Bool = True
     client_timeout: Duration = Field(default=timedelta(hours=1), ge=timedelta(0), le=timedelta(days=90))
     topics: tuple[TopicPattern, ...] = Field(min_length=1)
     exclude: tuple[TopicPattern, ...] = ()

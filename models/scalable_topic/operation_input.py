@@ -74,7 +74,7 @@ class ScalableOperationInput(ClusterInput):
     """Input of `ScalableOperation`.
 
     Attributes:
-        hold_before_cutover: wait for `proceed` before the first topic.
+        hold_before_cutover: wait for `proceed` before the first topic; not by default, since an operation is one order.
         cutover_at: earliest start, with a time zone.
         topics: scalable topics, or patterns of their names; `*` matches any part of a name.
         operation: the operation on each of them.
@@ -92,6 +92,7 @@ class ScalableOperationInput(ClusterInput):
         copy_throttle: copy: limit in megabytes per second; unlimited if unset.
     """
 
+    hold_before_cutover: Bool = False
     topics: tuple[TopicOrPattern, ...] = Field(min_length=1)
     operation: Operation
     segment: int | None = Field(default=None, ge=0)

@@ -19,7 +19,7 @@ from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, Undo
 from workflows.blue_green.policy import BATCH_POLICIES
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
@@ -43,6 +43,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             target=input.green_cluster,
             first=BatchPhase.LOAD,
             policies=BATCH_POLICIES,
+            after_cutover=Undo.COPY_BACK,
         )
         self._names = ", ".join(input.batch)
 

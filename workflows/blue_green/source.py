@@ -49,7 +49,7 @@ class NamespaceSource:
         """Return the child workflow that moves these namespaces."""
         fields: dict[str, Any] = self._migration.input.model_dump()
         parent = this_run(self._migration.state)
-        own = {"hold_before_cutover": False, "cutover_at": None, "parent": parent, "batch": items}
+        own = {"hold_before_cutover": False, "two_persons": False, "cutover_at": None, "parent": parent, "batch": items}
         batch = BatchInput.model_validate(fields | own)
         return ChildSpec(_BATCH, batch, ", ".join(items))
 

@@ -18,7 +18,7 @@ from models.lifecycle.failures import FailedItems, FailureKind, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome, ProgressUnit
+from models.lifecycle.status import Outcome, ProgressUnit, Undo
 from models.lifecycle.waves import WavesOutcome, WaveState
 from workflows.blue_green.grace import GraceWindow
 from workflows.blue_green.policy import POLICIES
@@ -49,6 +49,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             target=input.target_name,
             first=Phase.PRECHECK,
             policies=POLICIES,
+            after_cutover=Undo.COPY_BACK,
         )
         self.waves = Waves(
             NamespaceSource(self), MigrationSteering(self, ProgressUnit.NAMESPACES), self.continuation, self.state.waves

@@ -85,8 +85,12 @@ for _policies in (_RESTART, _ATTRIBUTION):
             "no_pause": WINDOW_WAITS,
             "no_cleanup": "",
             "gate": "the window ends, and the source's ledgers stay as they are",
+            "after_gate": Undo.NONE,
         }
     )
+
+AFTER_CUTOVER = {Routing.RESTART: Undo.COPY_BACK, Routing.ATTRIBUTION: Undo.METADATA}
+"""How the cut-over of each routing is undone."""
 
 POLICIES: dict[Routing, dict[Phase, PhasePolicy]] = {Routing.RESTART: _RESTART, Routing.ATTRIBUTION: _ATTRIBUTION}
 
@@ -97,6 +101,7 @@ DELETION_DELAY = PhasePolicy(
     no_pause=WINDOW_WAITS,
     no_cleanup="",
     gate="the window ends, and the copies in the target are kept",
+    cleanup_effect="the window ends, and the copies in the target are deleted",
 )
 """After a rollback with routing `attribution`, while the target's copies are kept."""
 

@@ -23,7 +23,7 @@ from models.lifecycle.verbs import Speed
 from workflows.bookie_cluster.cutover import CLEARING, Cutover
 from workflows.bookie_cluster.cutover_attribution import AttributionCutover
 from workflows.bookie_cluster.cutover_restart import RestartCutover
-from workflows.bookie_cluster.policy import POLICIES, with_target_only
+from workflows.bookie_cluster.policy import AFTER_CUTOVER, POLICIES, with_target_only
 from workflows.bookie_cluster.updates import SwitchUpdates
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import FAILURES, cause_of
@@ -34,6 +34,8 @@ from workflows.lifecycle.start import read_start
 LAB_ONLY = "LAB ONLY: ids are not checked; messages can be lost"
 
 _CUTOVERS: dict[Routing, type[Cutover]] = {Routing.RESTART: RestartCutover, Routing.ATTRIBUTION: AttributionCutover}
+
+_PERMANENT = "after it brokers use the target permanently, and a rollback is not possible"
 
 # A check must not delay the end of the window.
 _CENSUS = timedelta(minutes=5)
@@ -57,6 +59,7 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
             target=input.target.name,
             first=Phase.REGISTER,
             policies=policies,
+            after_cutover=AFTER_CUTOVER[input.routing],
         )
         self.cutover = _CUTOVERS[input.routing](self)
         self.updates = SwitchUpdates(self)
@@ -159,7 +162,11 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
     # Window and cleanup (phases 6 and 7) ------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        await self.timers.window("rollback", self.input.rollback_window, check=self._take_census)
+        # `cleanup_at_window_end` is the order for what cannot be undone.
+        held = self.input.hold_before_cutover and not self.input.cleanup_at_window_end
+        await self.timers.window(
+            "rollback", self.input.rollback_window, check=self._take_census, then_hold=_PERMANENT if held else ""
+        )
 
     async def _take_census(self) -> None:
         call, otherwise = Call("Who uses which cluster?", total=_CENSUS), "it could not be seen who uses which cluster"

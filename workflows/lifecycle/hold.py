@@ -12,7 +12,7 @@ from temporalio import workflow
 
 from models.lifecycle.policy import ENDED
 from models.lifecycle.state import MigrationState
-from models.lifecycle.status import CutoverPlan, WaitKind
+from models.lifecycle.status import CutoverPlan, Undo, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.status import StatusBoard
@@ -41,6 +41,7 @@ class CutoverHold:
         status: shows the wait.
         continuation: may end the run between rounds.
         plan: of the input, for a new migration.
+        after: how the cut-over is undone.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class CutoverHold:
         continuation: Continuation,
         *,
         plan: CutoverPlan,
+        after: Undo,
     ) -> None:
         self._state = state
         self._verbs = state.verbs
         self._status = status
         self._continuation = continuation
+        self._after = after
         self.plan = state.cutover = state.cutover or plan
 
     @property
@@ -146,7 +149,7 @@ class CutoverHold:
 
     def _show(self, reason: _Reason) -> None:
         if Verb.PROCEED in reason.ends_on:
-            self._verbs.close_gate("the cut-over begins")
+            self._verbs.close_gate("the cut-over begins", after=self._after)
         else:
             self._verbs.open_gate()
         self._status.wait_for(reason.kind, reason.why, action=reason.action, until=reason.until, ends_on=reason.ends_on)

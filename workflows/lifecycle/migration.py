@@ -12,16 +12,18 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from models.lifecycle.audit import Audit
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Continued, MigrationInput
 from models.lifecycle.names import keyword
-from models.lifecycle.policy import PhasePolicy
+from models.lifecycle.policy import TWO_PERSONS, PhasePolicy
+from models.lifecycle.preview import VerbPreview, preview_of
 from models.lifecycle.report import PrecheckResult, Report
 from models.lifecycle.state import StateT
-from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status, shown_reason
+from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status, Undo, shown_reason
 from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
 from models.text import shown
-from workflows.lifecycle.caller import by
+from workflows.lifecycle.caller import UNNAMED, by, recorded, sender, starter
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.decisions import Decisions
 from workflows.lifecycle.failures import Interrupted, failure_of, to_exception
@@ -35,6 +37,9 @@ from workflows.lifecycle.status import StatusBoard
 from workflows.lifecycle.timers import WINDOW, Timers
 
 InputT = TypeVar("InputT", bound=MigrationInput)
+
+MOST_REFUSALS = 100
+"""Refused updates that enter the history and the audit trail; further ones only get their answer."""
 
 _LONGEST_REFUSAL = 4_000
 """Characters; a refusal may quote what the operator sent."""
@@ -53,6 +58,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         target: value of the search attribute `MigrationTarget`.
         first: the first phase.
         policies: of the phases.
+        after_cutover: how the cut-over is undone.
     """
 
     def __init__(
@@ -64,9 +70,11 @@ class Migration(OneInput, Generic[InputT, StateT]):
         target: str,
         first: str,
         policies: Mapping[Any, PhasePolicy],
+        after_cutover: Undo,
     ) -> None:
         self.input = input
         self.state = state
+        state.verbs.two_persons = input.two_persons
         #: Updates that call activities run one after the other: each depends on the result of the previous one.
         self.update_lock = asyncio.Lock()
         self.verbs = state.verbs
@@ -76,7 +84,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.activities = ActivityRunner(input, state, self.board)
         self.decisions = Decisions(state, self.board, self.timers)
         plan = CutoverPlan(hold=input.hold_before_cutover, at=input.cutover_at)
-        self.hold = CutoverHold(state, self.board, self.continuation, plan=plan)
+        self.hold = CutoverHold(state, self.board, self.continuation, plan=plan, after=after_cutover)
         self.attributes = SearchAttributes()
         self.phases = Phases(
             state,
@@ -84,11 +92,13 @@ class Migration(OneInput, Generic[InputT, StateT]):
             self.timers,
             continuation=self.continuation,
             attributes=self.attributes,
-            policies=policies,
+            policies={phase: each.with_cleanup(deletes=input.deletes_source) for phase, each in policies.items()},
         )
+        self._after_cutover = after_cutover
 
     async def execute(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
         """Run the whole migration, and end it with a report, a typed failure, or continue-as-new."""
+        self.state.started_by = self.state.started_by or starter()
         self.attributes.set(KIND_KEY.value_set(self.board.kind), TARGET_KEY.value_set(keyword(self.board.target)))
         try:
             report = await work()
@@ -127,6 +137,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
             certificate=state.certificate,
             notes=state.notes,
             failed_items=list(state.failed.values()),
+            started_by=state.started_by,
+            audit=list(state.audit.entries),
             features=[use for _, fact in state.facts if isinstance(fact, PrecheckResult) for use in fact.features],
         )
 
@@ -144,6 +156,16 @@ class Migration(OneInput, Generic[InputT, StateT]):
     def status(self) -> Status[Any, Any]:
         """Answer the query `status`."""
         return self.board.status()
+
+    @workflow.query(description="What a verb would do now, what it costs and what it ends; nothing is done.")
+    def preview(self, request: VerbRequest) -> VerbPreview:
+        """Answer the query `preview`."""
+        return preview_of(self.verbs, self.board.status(), request.verb, workflow.now())
+
+    @workflow.query(description="Requests to the migration, accepted and refused, as a chain of hashes.")
+    def audit(self) -> Audit:
+        """Answer the query `audit`."""
+        return self.state.audit
 
     # Verbs and updates -----------------------------------------------------------------------------------------------
 
@@ -172,6 +194,16 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Take the verb `proceed`."""
         self._signalled(Verb.PROCEED, reason)
 
+    @workflow.signal(description="Agree to what another person has asked for. Optional: a reason.")
+    def approve(self, *reason: Any) -> None:
+        """Take the verb `approve`."""
+        self._signalled(Verb.APPROVE, reason)
+
+    @workflow.signal(description="Drop what another person has asked for. Optional: a reason.")
+    def reject(self, *reason: Any) -> None:
+        """Take the verb `reject`."""
+        self._signalled(Verb.REJECT, reason)
+
     @workflow.signal(dynamic=True, description="Any other signal is refused, with a note.")
     def refuse_signal(self, name: str, given: Sequence[RawValue]) -> None:
         """Note an unknown signal, which Temporal would buffer without a message."""
@@ -187,9 +219,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
     @steer.validator
     def check_steer(self, request: VerbRequest) -> None:
         """Refuse an illegal verb before it enters the history."""
-        response = self.verbs.judge(request.verb, workflow.now())
+        response = self.verbs.judge(request.verb, workflow.now(), by=sender())
         if not response.accepted:
-            log(_refusal(response), logging.WARNING, verb=request.verb.value, accepted=False)
             raise refused(_refusal(response))
 
     @workflow.update(description="Set the remaining time of the running window: longer, shorter or zero.")
@@ -218,10 +249,11 @@ class Migration(OneInput, Generic[InputT, StateT]):
 
     @set_hold.validator
     def check_set_hold(self, change: HoldChange) -> None:
-        """Refuse when it is too late."""
-        del change
+        """Refuse when it is too late, and to release a hold at which two persons must agree."""
         if self.hold.too_late:
             raise refused(self.hold.too_late)
+        if not change.hold and self.input.two_persons and self._after_cutover in TWO_PERSONS:
+            raise refused("two persons must agree to the cut-over: one sends `proceed`, and another one `approve`")
 
     @workflow.update(
         name="cutover_at", description="When the cut-over begins at the earliest; null for as soon as it can."
@@ -243,14 +275,29 @@ class Migration(OneInput, Generic[InputT, StateT]):
 
     def take(self, verb: Verb, reason: str) -> VerbResponse:
         """Apply a verb if it is legal, and note the response."""
-        response = self.verbs.take(verb, workflow.now())
-        because, sender = shown_reason(reason), by()
+        response = self.verbs.take(verb, workflow.now(), by=sender(), reason=reason)
+        because, who = shown_reason(reason), by()
         if response.accepted:
-            self.board.note(f"{verb}{because}{sender}: {response.why}", verb=verb.value, accepted=True)
+            self.board.note(f"{verb}{because}{who}: {response.why}", verb=verb.value, accepted=True)
         else:
-            refusal = f"{_refusal(response)}{because}{'; sent' if sender else ''}{sender}"
+            refusal = f"{_refusal(response)}{because}{'; sent' if who else ''}{who}"
             self.board.note(refusal, level=logging.WARNING, verb=verb.value, accepted=False)
+        self.record(verb, reason=reason, accepted=response.accepted, result=response.why)
         return response
+
+    # The audit trail --------------------------------------------------------------------------------------------------
+
+    def records_refusals(self) -> bool:
+        """Return whether another refused update may enter the history, which is limited."""
+        refusals = sum(not entry.accepted for entry in self.state.audit.entries)
+        return refusals < MOST_REFUSALS and not self.verbs.ended
+
+    def record(self, what: str, *, reason: str = "", accepted: bool, result: str) -> None:
+        """Add the request that a handler runs for to the audit trail."""
+        self.state.audit = self.state.audit.with_entry(
+            workflow.now(), sender() or UNNAMED, what, reason=reason, accepted=accepted, result=result
+        )
+        recorded(what)
 
     def _signalled(self, verb: Verb, given: Sequence[Any]) -> None:
         """Apply a verb that came as a signal; signals have no response, so errors are noted."""

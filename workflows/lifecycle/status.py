@@ -87,6 +87,8 @@ class StatusBoard:
             legal_verbs=list(state.verbs.legal()),
             failed_items=list(state.failed.values()),
             alarms=state.alarms,
+            request=state.verbs.request,
+            started_by=state.started_by,
             cutover=state.cutover or CutoverPlan(),
             deadlines=state.deadlines,
             notes=state.notes,
@@ -219,6 +221,10 @@ def render(status: Status, workflow_id: str) -> str:
         lines += ["", f"**Waits for** {text(status.waiting.why)}, since {status.waiting.since:%H:%M:%S}Z{until}{ends}"]
         if status.waiting.action:
             lines += ["", f"**Please** {text(status.waiting.action)}"]
+    if asked := status.request:
+        because = f" ({text(asked.reason)})" if asked.reason else ""
+        lines += ["", f"**Asked for** {asked.verb} by {text(asked.by)}{because}, since {asked.since:%H:%M:%S}Z"]
+        lines += ["", f"**Please** approve or reject it, as another person: {text(asked.effect)}"]
     lines += ["", f"**Rollback** ({status.undo}): {text(status.undo_cost)}"]
     lines += ["", "**Commands now**" if status.legal_verbs else "**Commands now**: none"]
     if status.legal_verbs:

@@ -45,12 +45,18 @@ class Timers:
         self._continuation = continuation
 
     async def window(
-        self, name: str, length: timedelta, *, check: Callable[[], Awaitable[object]] | None = None
+        self,
+        name: str,
+        length: timedelta,
+        *,
+        check: Callable[[], Awaitable[object]] | None = None,
+        then_hold: str = "",
     ) -> datetime:
         """Wait for the end of a window, which `cleanup`, `proceed` and `change_window` can end or move; return its end.
 
         `check` updates the status. It runs at the start, after each `change_window`, and every ten minutes; in an old
-        window more rarely, since the history is limited.
+        window more rarely, since the history is limited. `then_hold` says what is decided at the end: the time alone
+        does not end the window, but a verb does.
         """
         # The start of the phase is the same in all runs of the workflow.
         started = self._state.history[-1].started
@@ -59,17 +65,22 @@ class Timers:
         self._deadlines.setdefault(WINDOW, workflow.now() + length)
         enders = [verb for verb in _WINDOW_ENDERS if verb in self._verbs.legal()]
         try:
-            while not self._window_ended():
+            while not self._window_ended(holds=bool(then_hold)):
                 end = self._deadlines[WINDOW]
-                self._status.wait_for(WaitKind.WINDOW, f"the {name} window", until=end, ends_on=enders)
+                if held := then_hold and workflow.now() >= end:
+                    why = f"a decision at the end of the {name} window: {then_hold}"
+                    self._status.wait_for(WaitKind.HOLD, why, action="give `proceed` or `cleanup`", ends_on=enders)
+                else:
+                    self._status.wait_for(WaitKind.WINDOW, f"the {name} window", until=end, ends_on=enders)
                 if check is not None and checks:
                     await check()
                 checks = True
                 # `end` is from before the check: an operator who moved it during the check gets another one.
-                remaining = self._deadlines[WINDOW] - (now := workflow.now())
+                next_check = max(_CHECK_EVERY, ((now := workflow.now()) - started) / 10)
+                remaining = next_check if held else self._deadlines[WINDOW] - now
                 await self._until(
-                    lambda end=end: self._window_ended() or self._deadlines[WINDOW] != end,
-                    max(min(remaining, max(_CHECK_EVERY, (now - started) / 10)), timedelta(0)),
+                    lambda end=end: self._window_ended(holds=bool(then_hold)) or self._deadlines[WINDOW] != end,
+                    max(min(remaining, next_check), timedelta(0)),
                     f"{name} window",
                 )
         finally:
@@ -187,10 +198,10 @@ class Timers:
         if may_continue and not condition():
             await self._continuation.checkpoint()
 
-    def _window_ended(self) -> bool:
+    def _window_ended(self, *, holds: bool) -> bool:
         # A rollback interrupts the phase, see `until_interrupted`.
         asked = self._verbs.cleanup_wanted or self._verbs.proceed_wanted
-        return asked or workflow.now() >= self._deadlines[WINDOW]
+        return asked or (not holds and workflow.now() >= self._deadlines[WINDOW])
 
     def _passed_bound(self) -> str:
         bound = self.next_bound()

@@ -24,7 +24,7 @@ from models.lifecycle.failures import FailureKind, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, Undo
 from models.lifecycle.verbs import Speed
 from models.metadata_store.input import KIND, MetadataStoreInput, Mode
 from models.metadata_store.phases import Phase
@@ -79,6 +79,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             target=input.target,
             first=Phase.PRECHECK,
             policies=policies_of(input),
+            after_cutover=Undo.COPY_BACK,
         )
         self.window = ValidationWindow(self)
 
@@ -117,8 +118,8 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             await self.phases.run(Phase.COMPLETED, self._complete)
 
     async def _move_offline(self) -> None:
-        self.hold.begin()
         policy = offline_copy(self.input)
+        # Services must not start from now on, so the hold is before the copy, not after it.
         await self.phases.run(Phase.COPYING, self._copy_whole, policy=policy)
         await self.phases.run(Phase.VERIFY, self._verify, policy=policy)
         await self.phases.run(Phase.COMPLETED, self._complete)
@@ -145,6 +146,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self._record_copy(await self.activities.run(pre_copy.pre_copy, call, self._records))
 
     async def _copy_whole(self) -> None:
+        await self.hold.wait()
         call = Call("Copy and compare; all services are stopped")
         self._record_copy(await self.activities.run(pre_copy.copy_whole, call, self._records))
 

@@ -14,7 +14,7 @@ from models.lifecycle.failures import FailedItems, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome, ProgressUnit
+from models.lifecycle.status import Outcome, ProgressUnit, Undo
 from models.lifecycle.waves import WavesOutcome, WaveState
 from models.scalable_topic.namespace_input import KIND, ScalableNamespaceInput
 from models.scalable_topic.phases import NamespacePhase as Phase
@@ -48,6 +48,7 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
             target=input.target_name,
             first=Phase.PRECHECK,
             policies=NAMESPACE_POLICIES,
+            after_cutover=Undo.NONE,
         )
         steering = MigrationSteering(self, ProgressUnit.TOPICS)
         self.waves = Waves(TopicSource(self), steering, self.continuation, self.state.waves)

@@ -11,7 +11,7 @@ from models.lifecycle.failures import FailedItems, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, Undo
 from models.scalable_topic.operation_input import KIND, ScalableOperationInput
 from models.scalable_topic.operation_state import OperationCheck, OperationOutcome, OperationState
 from models.scalable_topic.phases import OperationPhase as Phase
@@ -36,6 +36,7 @@ class ScalableOperation(Migration[ScalableOperationInput, OperationState]):
             target=input.target_name,
             first=Phase.PRECHECK,
             policies=OPERATION_POLICIES,
+            after_cutover=Undo.NONE if input.changes else Undo.FREE,
         )
 
     @workflow.run

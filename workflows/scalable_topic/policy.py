@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from models.lifecycle.policy import CLEANING_UP, CLEANUP_GATE, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
 from models.lifecycle.status import Undo
 from models.scalable_topic.phases import NamespacePhase, OperationPhase, Phase
@@ -16,7 +18,7 @@ _CHECK = PhasePolicy(undo=Undo.FREE, undo_cost="nothing was changed", no_pause=T
 _ROLLBACK = PhasePolicy(undo=Undo.NONE, undo_cost=ROLLING_BACK, no_rollback=ROLLING_BACK, no_pause=ROLLING_BACK)
 
 
-def _after_commit(undo_cost: str, **more: str) -> PhasePolicy:
+def _after_commit(undo_cost: str, **more: Any) -> PhasePolicy:
     """Return the policy of a phase after the point of no return."""
     return PhasePolicy(undo=Undo.NONE, undo_cost=undo_cost, no_rollback=undo_cost, **more)
 

@@ -47,6 +47,7 @@ class TopicSource:
         shared: dict[str, Any] = self._migration.input.model_dump(include=set(TopicOptions.model_fields))
         own = {
             "hold_before_cutover": False,
+            "two_persons": False,
             "cutover_at": None,
             "topic": f"persistent://{name}",
             "parent": this_run(self._migration.state),

@@ -13,7 +13,7 @@ from models.lifecycle.failures import FailureKind, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, Undo
 from models.scalable_topic.input import KIND, ScalableTopicInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.results import CleanedUp, DrainedTopic, FlipAnswer, Precheck, Released
@@ -44,6 +44,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             target=input.target_name,
             first=Phase.PRECHECK,
             policies=POLICIES,
+            after_cutover=Undo.NONE,
         )
         self.window = GraceWindow(self, clean_up=self._clean_up, forget=self._forget)
 

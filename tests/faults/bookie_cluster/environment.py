@@ -124,7 +124,7 @@ class SwitchedCluster:
             "rollback_window": "PT0S",
             "pause_deadline": "PT5M",
         }
-        return BookieClusterInput.model_validate({**input, **more})
+        return BookieClusterInput.model_validate({"hold_before_cutover": False, **input, **more})
 
     def verify(self) -> None:
         """Prove that every message, position and schema is there."""

@@ -26,6 +26,7 @@ def input(stack: Stack, **more: object) -> MetadataStoreInput:
     limits = {"preparation_timeout": "PT40S", "blocked_deadline": "PT60S", "validation_window": "PT0S"}
     return MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": CLUSTER,
             "accept": stores.OTHER_ROOTS,
             "ignore_other_clusters": True,

@@ -142,5 +142,7 @@ def _held(environment: FaultEnvironment, name: str, executor: ThreadPoolExecutor
 
 def _move(operator: Operator, stack: Stack) -> None:
     """Move the metadata to the other store, as far as its window."""
-    input = MetadataStoreInput.model_validate({"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url})
+    input = MetadataStoreInput.model_validate(
+        {"hold_before_cutover": False, "cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url}
+    )
     operator.start(input).wait_until_it_waits_for(WaitKind.WINDOW, _LIMIT, phase=Phase.VALIDATION)

@@ -88,7 +88,7 @@ class Place:
             "advance_ids": True,
             "broker_control": control,
         }
-        return BookieClusterInput.model_validate({**input, **more})
+        return BookieClusterInput.model_validate({"hold_before_cutover": False, **input, **more})
 
     def hold(self, action: str, direction: Direction) -> None:
         """Make the command run indefinitely."""

@@ -84,7 +84,7 @@ class Place:
             "exclusive": True,
             "broker_control": control,
         }
-        return BookieClusterInput.model_validate({**input, **more})
+        return BookieClusterInput.model_validate({"hold_before_cutover": False, **input, **more})
 
     @contextmanager
     def ledgers(self, name: str) -> Generator[Cluster]:

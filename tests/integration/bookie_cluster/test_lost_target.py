@@ -60,6 +60,7 @@ def test_a_target_that_is_lost_permanently(make_stack: MakeStack, environment: E
 def _plan(stack: Stack, target: str) -> BookieClusterInput:
     return BookieClusterInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": "lost",
             "metadata_url": stack.zk_url,
             "source": {"name": "a", "metadataServiceUri": stack.bookkeeper_uri},

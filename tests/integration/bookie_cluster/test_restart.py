@@ -57,7 +57,7 @@ class Cluster:
             "advance_ids": True,
             "cleanup": "remove",
         }
-        return BookieClusterInput.model_validate({**input, **more})
+        return BookieClusterInput.model_validate({"hold_before_cutover": False, **input, **more})
 
     @contextmanager
     def without(self, bookies: tuple[str, ...]) -> Generator[None]:

@@ -70,7 +70,9 @@ class Scene(Attributed):
     def switch(self, **more: object) -> BookieClusterInput:
         """Return the plan from the old cluster to the new one."""
         input = self.input.model_dump(mode="json")
-        return BookieClusterInput.model_validate({**input, "advance_ids": True, "cleanup": "remove", **more})
+        return BookieClusterInput.model_validate(
+            {"hold_before_cutover": False, **input, "advance_ids": True, "cleanup": "remove", **more}
+        )
 
     def positions(self) -> Positions:
         """Return the positions that are watched."""

@@ -18,6 +18,7 @@ def test_clients_follow(hardened: HardenedEnvironment) -> None:
     hardened.create_namespace(hardened.blue, NAMESPACE)
     input = BlueGreenInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": BLUE,
             # Those of the other bookies, and the address that brokers have for scalable topics.
             "accept": ["path:/second-ledgers", "LISTENERS"],

@@ -20,6 +20,7 @@ def test_messages_are_on_the_other_bookies(hardened: HardenedEnvironment) -> Non
     hardened.create_namespace(stack, NAMESPACE)
     input = BookieClusterInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": BLUE,
             "metadata_url": stack.zk_url,
             "source": {"name": "a", "metadataServiceUri": stack.bookkeeper_uri},

@@ -19,7 +19,13 @@ def test_live_to_another_zookeeper(hardened: HardenedEnvironment) -> None:
     hardened.create_namespace(stack, NAMESPACE)
     target = f"{stack.second_zk_url}/new"
     input = MetadataStoreInput.model_validate(
-        {"cluster": GREEN, "source": stack.zk_url, "target": target, "validation_window": "PT0S"}
+        {
+            "hold_before_cutover": False,
+            "cluster": GREEN,
+            "source": stack.zk_url,
+            "target": target,
+            "validation_window": "PT0S",
+        }
     )
     with (
         hardened.admin(stack) as admin,

@@ -54,7 +54,7 @@ def plan(stack: Stack, name: str, **more: object) -> MetadataStoreInput:
         "validation_window": "PT0S",
         "allow_no_brokers": True,
     }
-    return MetadataStoreInput.model_validate({**wanted, **more})
+    return MetadataStoreInput.model_validate({"hold_before_cutover": False, **wanted, **more})
 
 
 def test_a_throttled_copy_holds_up_no_other(stack: Stack, tmp_path: Path) -> None:

@@ -115,13 +115,27 @@ def inputs(stack: Stack) -> dict[str, MigrationInput]:
     target = {"name": "b", "metadataServiceUri": f"zk://{elsewhere}/ledgers"}
     return {
         "metadata-store": MetadataStoreInput.model_validate(
-            {**plan, "source": stack.zk_url, "target": f"oxia://{elsewhere}"}
+            {"hold_before_cutover": False, **plan, "source": stack.zk_url, "target": f"oxia://{elsewhere}"}
         ),
         "bookie-cluster": BookieClusterInput.model_validate(
-            {**plan, "metadata_url": stack.zk_url, "source": bookies, "target": target, "routing": "restart"}
+            {
+                "hold_before_cutover": False,
+                **plan,
+                "metadata_url": stack.zk_url,
+                "source": bookies,
+                "target": target,
+                "routing": "restart",
+            }
         ),
         "blue-green": BlueGreenInput.model_validate(
-            {**plan, "green_cluster": "green", "blue": blue, "green": green, "namespaces": [NAMESPACE]}
+            {
+                "hold_before_cutover": False,
+                **plan,
+                "green_cluster": "green",
+                "blue": blue,
+                "green": green,
+                "namespaces": [NAMESPACE],
+            }
         ),
         "scalable-topic": ScalableTopicInput.model_validate({**plan, **cluster, "topic": TOPIC}),
     }

@@ -61,7 +61,7 @@ def move(stack: Stack, **more: object) -> MetadataStoreInput:
         "target": stack.oxia_url,
         "validation_window": "PT0S",
     }
-    return MetadataStoreInput.model_validate({**plan, **more})
+    return MetadataStoreInput.model_validate({"hold_before_cutover": False, **plan, **more})
 
 
 def switch(stack: Stack, **more: object) -> BookieClusterInput:
@@ -74,7 +74,7 @@ def switch(stack: Stack, **more: object) -> BookieClusterInput:
         "routing": "restart",
         "advance_ids": True,
     }
-    return BookieClusterInput.model_validate({**plan, **more})
+    return BookieClusterInput.model_validate({"hold_before_cutover": False, **plan, **more})
 
 
 def ours(stack: Stack) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def test_a_reset_continues_and_fences_the_previous_attempt(
         target = stores.read_oxia(stack.oxia_url, without_coordinator=False)
         return Claim.model_validate(json.loads(target[CLAIM].value)) if CLAIM in target else None
 
-    run = environment.operator.start(MetadataStoreInput.model_validate({**plan, **slow}))
+    run = environment.operator.start(MetadataStoreInput.model_validate({"hold_before_cutover": False, **plan, **slow}))
     run.wait_for_phase(Phase.PRE_COPY)
     before = wait_for("the copy's claim", claim, 30)
     # A task of the workflow after the one that scheduled the copy.

@@ -66,6 +66,7 @@ def start_pair(make_stack: MakeStack) -> StartPair:
                 source.create(f"/records/{number}", b"x" * 100, makepath=True)
         return MetadataStoreInput.model_validate(
             {
+                "hold_before_cutover": False,
                 "cluster": cluster,
                 "accept": stores.OTHER_ROOTS,
                 "source": stack.zk_url,

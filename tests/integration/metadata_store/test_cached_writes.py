@@ -48,6 +48,7 @@ def test_no_acknowledged_tenant_is_lost(make_stack: MakeStack, environment: Envi
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, cluster=CLUSTER))
     input = MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": CLUSTER,
             "accept": stores.OTHER_ROOTS,
             "source": stack.zk_url,

@@ -24,6 +24,7 @@ def test_live_from_beneath_a_chroot(make_stack: MakeStack, environment: Environm
     assert stack.zk_url.endswith("/pulsar-a")
     input = MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": CLUSTER,
             "accept": stores.OTHER_ROOTS,
             "source": stack.zk_url,

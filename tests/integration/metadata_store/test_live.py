@@ -52,6 +52,7 @@ class Cluster:
         """Return the plan from ZooKeeper to Oxia."""
         return MetadataStoreInput.model_validate(
             {
+                "hold_before_cutover": False,
                 "cluster": CLUSTER,
                 "accept": stores.OTHER_ROOTS,
                 "source": self.stack.zk_url,

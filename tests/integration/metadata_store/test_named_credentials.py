@@ -74,6 +74,7 @@ def test_each_store_gets_its_own_credentials(
     def input(**credentials: str) -> MetadataStoreInput:
         return MetadataStoreInput.model_validate(
             {
+                "hold_before_cutover": False,
                 "cluster": CLUSTER,
                 "mode": "offline",
                 "validation_window": "PT0S",

@@ -46,6 +46,7 @@ def test_odd_and_changing_nodes_arrive(stack: Stack, environment: Environment) -
     """Every odd node is unchanged in the target; changes, moves and deletions of a writer during the copy arrive."""
     input = MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": CLUSTER,
             "accept": stores.OTHER_ROOTS,
             "source": stack.zk_url,

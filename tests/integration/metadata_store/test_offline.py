@@ -43,6 +43,7 @@ def input(source: str, target: str, **more: object) -> MetadataStoreInput:
     """Return an offline plan without a window."""
     return MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": CLUSTER,
             "mode": "offline",
             "validation_window": "PT0S",

@@ -49,7 +49,7 @@ def source(stack: Stack) -> Generator[Any]:
 def input(stack: Stack, **more: object) -> MetadataStoreInput:
     """Return the plan from ZooKeeper to Oxia; no broker runs here."""
     plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "accept": stores.OTHER_ROOTS}
-    return MetadataStoreInput.model_validate({**plan, "allow_no_brokers": True, **more})
+    return MetadataStoreInput.model_validate({"hold_before_cutover": False, **plan, "allow_no_brokers": True, **more})
 
 
 def contents(stack: Stack) -> tuple[int, stores.Records]:

@@ -81,7 +81,13 @@ def test_live_migration_over_tls(make_stack: MakeStack, secure: SecureZooKeeper,
     stack = make_stack(spec)
     target = parse_store_url(f"{stack.second_zk_url}/new")
     input = MetadataStoreInput.model_validate(
-        {"cluster": CLUSTER, "source": stack.zk_url, "target": str(target), "validation_window": "PT0S"}
+        {
+            "hold_before_cutover": False,
+            "cluster": CLUSTER,
+            "source": stack.zk_url,
+            "target": str(target),
+            "validation_window": "PT0S",
+        }
     )
     with StackAdmin(stack.admin_urls[0]) as admin, Traffic.here(stack.broker_url, ["flow"]) as traffic:
         for number in range(4):

@@ -123,6 +123,7 @@ def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_pat
         assert b"ModuleNotFoundError" in process.stderr
     input = MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": CLUSTER,
             "accept": stores.OTHER_ROOTS,
             "source": stack.zk_url,

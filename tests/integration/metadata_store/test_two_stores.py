@@ -89,6 +89,7 @@ def plan(source: str, target: str, **more: object) -> MetadataStoreInput:
     """Return a plan without a window."""
     return MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": CLUSTER,
             "validation_window": "PT0S",
             "accept": stores.OTHER_ROOTS,

@@ -28,6 +28,7 @@ def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environme
     target = f"{stack.second_zk_url}/new"
     input = MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": CLUSTER,
             "accept": stores.OTHER_ROOTS,
             "source": stack.zk_url,
@@ -72,6 +73,7 @@ def test_offline_to_another_zookeeper(make_stack: MakeStack, environment: Enviro
     target = f"{stack.second_zk_url}/new"
     input = MetadataStoreInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": "offline-zk",
             "mode": "offline",
             "accept": stores.OTHER_ROOTS,

@@ -61,6 +61,7 @@ class Clusters:
         """Return the migration from blue to green."""
         return BlueGreenInput.model_validate(
             {
+                "hold_before_cutover": False,
                 "cluster": BLUE,
                 "blue": _reached(self.blue),
                 "green_cluster": GREEN,
@@ -73,6 +74,7 @@ class Clusters:
         """Return the migration from green back to blue."""
         return BlueGreenInput.model_validate(
             {
+                "hold_before_cutover": False,
                 "cluster": GREEN,
                 "blue": _reached(self.green),
                 "green_cluster": BLUE,

@@ -87,7 +87,9 @@ class SecureClusters:
     def input(self, blue: str = "blue", green: str = "green", **more: object) -> BlueGreenInput:
         """Return the migration, with these credentials."""
         sides = {"blue": self.blue.reached(blue), "green": self.green.reached(green)}
-        return BlueGreenInput.model_validate({"cluster": BLUE, "green_cluster": GREEN, **sides, **more})
+        return BlueGreenInput.model_validate(
+            {"hold_before_cutover": False, "cluster": BLUE, "green_cluster": GREEN, **sides, **more}
+        )
 
     def client_options(self) -> dict[str, Any]:
         """Return what Pulsar's Python client needs to reach either."""

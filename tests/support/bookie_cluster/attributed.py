@@ -46,6 +46,7 @@ class Attributed:
         self.stack = stack
         self.input = BookieClusterInput.model_validate(
             {
+                "hold_before_cutover": False,
                 "cluster": stack.state.spec.cluster,
                 "metadata_url": stack.zk_url,
                 "source": {"name": OLD, "metadataServiceUri": stack.bookkeeper_uri},

@@ -61,6 +61,7 @@ class SwitchEnvironment:
         """Return the switch from the first bookies, `a`, to the second ones, `b`."""
         return BookieClusterInput.model_validate(
             {
+                "hold_before_cutover": False,
                 "cluster": self.stack.state.spec.cluster,
                 "metadata_url": self.stack.zk_url,
                 "source": {"name": "a", "metadataServiceUri": self.stack.bookkeeper_uri},

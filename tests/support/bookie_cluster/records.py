@@ -15,6 +15,7 @@ def input(routing: Routing = Routing.RESTART, **more: object) -> BookieClusterIn
     """Return a switch from `a` to `b`."""
     return BookieClusterInput.model_validate(
         {
+            "hold_before_cutover": False,
             "cluster": "test",
             "metadata_url": "zk:127.0.0.1:2181",
             "source": {"name": "a", "metadataServiceUri": "zk+hierarchical://127.0.0.1:2181/ledgers"},

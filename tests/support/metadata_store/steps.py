@@ -50,6 +50,7 @@ class Place:
         self._epoch += 1
         input = MetadataStoreInput.model_validate(
             {
+                "hold_before_cutover": False,
                 "cluster": "steps",
                 # Places at the root hold those of other tests, below their chroots.
                 "accept": (*stores.OTHER_ROOTS, *(f"path:/{name}" for name in _CHROOTS)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from models.bookie_cluster.input import Routing
@@ -11,6 +13,9 @@ from models.lifecycle.policy import PhasePolicy, VerbState
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
 from workflows.bookie_cluster.policy import DELETION_DELAY, POLICIES, with_target_only
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
 
 EVERY = [(routing, phase) for routing in Routing for phase in Phase]
 CENSUS = SwitchCensus(
@@ -66,7 +71,7 @@ def test_gate_inside_a_phase() -> None:
     for effect in ("continues without these", "continues without those"):
         assert not lifecycle.judge(Verb.PROCEED).accepted
         lifecycle.close_gate(effect)
-        assert lifecycle.take(Verb.PROCEED).why == effect
+        assert lifecycle.take(Verb.PROCEED, NOW).why == effect
         assert lifecycle.proceed_wanted
         lifecycle.open_gate()
         assert not lifecycle.proceed_wanted
@@ -77,7 +82,7 @@ def test_gate_of_an_earlier_run() -> None:
     lifecycle = VerbState(policy=PhasePolicy(undo=Undo.FREE, undo_cost="nothing"))
     lifecycle.close_gate("continues")
     later = VerbState.model_validate(lifecycle.model_dump())
-    assert later.take(Verb.PROCEED).accepted
+    assert later.take(Verb.PROCEED, NOW).accepted
     later.close_gate("continues")
     assert later.proceed_wanted
 
@@ -85,7 +90,7 @@ def test_gate_of_an_earlier_run() -> None:
 def test_rollback_has_its_own_gates() -> None:
     """Once the rollback has begun, verbs are judged by its rules: a decision in it can be taken."""
     lifecycle = VerbState(policy=POLICIES[Routing.RESTART][Phase.BUILD])
-    lifecycle.take(Verb.ROLLBACK)
+    lifecycle.take(Verb.ROLLBACK, NOW)
     lifecycle.close_gate("continues")
     assert lifecycle.judge(Verb.PROCEED).why == "a rollback is running"
     lifecycle.undo()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 
 import pytest
@@ -20,6 +21,9 @@ from models.lifecycle.verbs import Verb
 from models.metadata_store.phases import Phase
 from workflows.bookie_cluster.policy import POLICIES as SWITCH_POLICIES
 from workflows.metadata_store.policy import OFFLINE_COPY, POLICIES
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
 
 _LAST = [(phase, POLICIES[phase]) for phase in (Phase.COMPLETED, Phase.VALIDATION)]
 LIVE = [(phase, POLICIES[phase]) for phase in (Phase.PRECHECK, Phase.PRE_COPY)]
@@ -103,9 +107,9 @@ class Engine:
             if self.lifecycle.ended:
                 return moves
             if self.lifecycle.paused:
-                assert self.lifecycle.take(Verb.RESUME).accepted
+                assert self.lifecycle.take(Verb.RESUME, NOW).accepted
             elif Verb.PROCEED in self.lifecycle.legal():
-                assert self.lifecycle.take(Verb.PROCEED).accepted
+                assert self.lifecycle.take(Verb.PROCEED, NOW).accepted
             else:
                 self.step()
         raise AssertionError(f"no end from {self.phase}")
@@ -116,7 +120,7 @@ def check_verb(lifecycle: VerbState, verb: Verb) -> None:
     before, legal = dict(vars(lifecycle)), lifecycle.legal()
     assert lifecycle.judge(verb).accepted is (verb in legal)
     assert vars(lifecycle) == before
-    verdict = lifecycle.take(verb)
+    verdict = lifecycle.take(verb, NOW)
     assert (verdict.verb, verdict.accepted) == (verb, verb in legal)
     assert verdict.why
     assert verdict.legal == lifecycle.legal()
@@ -128,7 +132,7 @@ def check_state(engine: Engine) -> None:
     lifecycle, legal = engine.lifecycle, engine.lifecycle.legal()
     clone(engine).drive()
     other = clone(engine)
-    if other.lifecycle.take(Verb.ROLLBACK).accepted:
+    if other.lifecycle.take(Verb.ROLLBACK, NOW).accepted:
         assert not other.committed
         assert other.drive() <= 2
     if lifecycle.ended:
@@ -256,15 +260,15 @@ def test_no_rollback_once_the_window_is_ended(verb: Verb) -> None:
     """The answer that ends a window does not offer the rollback, which nothing would honour any more."""
     lifecycle = VerbState(policy=SWITCH_POLICIES[Routing.RESTART][SwitchPhase.ROLLBACK_WINDOW])
     assert Verb.ROLLBACK in lifecycle.legal()
-    assert Verb.ROLLBACK not in lifecycle.take(verb).legal
-    assert lifecycle.take(Verb.ROLLBACK).why == f"the window was ended by {verb}"
+    assert Verb.ROLLBACK not in lifecycle.take(verb, NOW).legal
+    assert lifecycle.take(Verb.ROLLBACK, NOW).why == f"the window was ended by {verb}"
 
 
 def test_cleanup_then_proceed() -> None:
     """`proceed` takes a cleanup back; a cleanup after `proceed` is refused."""
     lifecycle = VerbState(policy=POLICIES[Phase.VALIDATION])
-    assert lifecycle.take(Verb.CLEANUP).accepted
-    assert lifecycle.take(Verb.PROCEED).accepted
+    assert lifecycle.take(Verb.CLEANUP, NOW).accepted
+    assert lifecycle.take(Verb.PROCEED, NOW).accepted
     assert not lifecycle.cleanup_wanted
-    refused = lifecycle.take(Verb.CLEANUP)
+    refused = lifecycle.take(Verb.CLEANUP, NOW)
     assert (refused.accepted, refused.why, refused.legal) == (False, "proceed was sent already", ())

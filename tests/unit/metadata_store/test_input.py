@@ -127,7 +127,11 @@ def test_live_needs_zookeeper() -> None:
         ({"blocked_deadline": "30s"}, "blocked_deadline (30.0 s) is shorter than preparation_timeout (1 min)"),
         ({"preparation_timeout": "10m"}, "blocked_deadline (5 min) is shorter than preparation_timeout (10 min)"),
         ({"cleanup_at_window_end": True}, 'cleanup_at_window_end does nothing with "cleanup": "leave"'),
-        ({"mode": "offline", "hold_before_cutover": True}, "need a live migration"),
+        ({"two_persons": True, "hold_before_cutover": False}, "two_persons needs the hold"),
+        (
+            {"two_persons": True, "cleanup": "remove", "cleanup_at_window_end": True},
+            "two_persons: a cleanup at the end of the window does not ask them",
+        ),
     ],
 )
 def test_fields_that_do_not_fit_each_other(wrong: dict[str, Any], what: str) -> None:

@@ -33,6 +33,7 @@ PLAN: dict[str, Any] = {
     "green_cluster": "green",
     "green": side("green"),
     "waves": {"canary": 1, "wave_size": 10, "parallelism": 1, "gate": "none"},
+    "hold_before_cutover": False,
 }
 
 READY = Precheck(

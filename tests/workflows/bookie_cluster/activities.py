@@ -31,6 +31,7 @@ PLAN: dict[str, Any] = {
     "metadata_url": "zk:zk-1:2181",
     "source": {"name": "old", "metadataServiceUri": "zk+hierarchical://zk-1:2181/ledgersA"},
     "target": {"name": "new", "metadataServiceUri": "zk+hierarchical://zk-1:2181/ledgersB"},
+    "hold_before_cutover": False,
 }
 READY = SwitchPrecheck(
     blockers=(),

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.phases import Phase
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import CutoverTime, HoldChange, Verb
 from tests.workflows.bookie_cluster.activities import (
@@ -27,6 +28,8 @@ from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 
 DONE = [*RESTART, "flip_statuses", "release"]
+HELD_TWICE = [*RESTART, "census", "flip_statuses", "release"]
+"""With a second hold, at the end of the window."""
 MUCH = BUILT.model_copy(update={"left_bytes": 900_000_000, "little": False})
 ROUND = BUILT.model_copy(
     update={
@@ -56,9 +59,9 @@ async def test_hold_before_cutover(stage: Harness) -> None:
     assert status.figures["left_bytes"] == ROUND.left_bytes
     before = status.figures["catch_up_rounds"]
     await run.signal(Verb.PROCEED)
-    report = await run.report()
+    report = await _end_window(run)
     assert report.outcome is Outcome.DONE
-    assert run.script.stages == DONE
+    assert run.script.stages == HELD_TWICE
     rounds = _rounds(run)
     # The first copies what is there. The others grow longer, and the last one waits for nothing.
     assert (rounds[0], rounds[1], rounds[-1]) == (0, 10, 0)
@@ -150,8 +153,8 @@ async def test_ledgers_that_fail_while_held(stage: Harness) -> None:
     # The round after the decision, and one of the hold.
     await run.until(lambda now: _waits(now, WaitKind.HOLD) and now.figures["catch_up_rounds"] > rounds + 1)
     await run.signal(Verb.PROCEED)
-    assert (await run.report()).outcome is Outcome.DONE
-    assert run.script.stages == DONE
+    assert (await _end_window(run)).outcome is Outcome.DONE
+    assert run.script.stages == HELD_TWICE
 
 
 async def test_hold_over_runs(stage: Harness) -> None:
@@ -165,9 +168,9 @@ async def test_hold_over_runs(stage: Harness) -> None:
     assert (status.phase, status.cutover.hold) == (Phase.BUILD, True)
     assert status.figures["build"]["copied_ledgers"] < 2 * BUILT.copied
     await stage.client.get_workflow_handle(run.handle.id).signal("proceed", "")
-    report = await run.report()
+    report = await _end_window(run)
     assert report.outcome is Outcome.DONE
-    assert (run.script.stages, _rounds(run).count(0)) == (DONE, 2)
+    assert (run.script.stages, _rounds(run).count(0)) == (HELD_TWICE, 2)
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -189,8 +192,17 @@ async def test_attribution_is_held_too(stage: Harness) -> None:
     run = await stage.start(AttributionScript(), rollback_window="PT0S", hold_before_cutover=True)
     await run.until(_has_caught_up)
     await run.signal(Verb.PROCEED)
-    assert (await run.report()).outcome is Outcome.DONE
-    assert run.script.stages == [*ATTRIBUTION, *DONE[-2:]]
+    assert (await _end_window(run)).outcome is Outcome.DONE
+    assert run.script.stages == [*ATTRIBUTION, *HELD_TWICE[-3:]]
+
+
+async def _end_window(run: Run) -> Report:
+    """Order the commit at the end of the window, which its time alone does not end; return the report."""
+    await run.until(lambda status: status.phase == Phase.ROLLBACK_WINDOW and _waits(status, WaitKind.HOLD))
+    status = await run.status()
+    assert set(status.legal_verbs) == {Verb.ROLLBACK, Verb.CLEANUP, Verb.PROCEED}
+    await run.signal(Verb.PROCEED)
+    return await run.report()
 
 
 def _rounds(run: Run) -> list[float]:

@@ -19,7 +19,7 @@ __all__ = ["shell"]
 
 OLD = ("--source", "name=old", "--source", "metadataServiceUri=zk://zk:2181/ledgersA")
 NEW = ("--target", "name=new", "--target", "metadataServiceUri=zk://zk:2181/ledgersB")
-PLAN = ("--metadata-url", "zk:zk:2181", *OLD, *NEW, "--routing", "attribution")
+PLAN = ("--metadata-url", "zk:zk:2181", *OLD, *NEW, "--routing", "attribution", "--no-hold-before-cutover")
 
 
 @asynccontextmanager

@@ -73,7 +73,9 @@ class SmallMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     def __init__(self, input: MetadataStoreInput) -> None:
         state = MetadataStoreState(verbs=VerbState(policy=OPEN))
         policies: dict[str, PhasePolicy] = {"WORK": OPEN, "FINISH": OPEN}
-        super().__init__(input, state, kind=KIND, target=input.target, first="WORK", policies=policies)
+        super().__init__(
+            input, state, kind=KIND, target=input.target, first="WORK", policies=policies, after_cutover=Undo.NONE
+        )
 
     @workflow.run
     async def run(self, input: MetadataStoreInput) -> Report[Any, Any]:

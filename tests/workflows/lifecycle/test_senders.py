@@ -97,17 +97,18 @@ async def test_audit(stage: Harness, command: Client) -> None:
     await _handle(command, run).execute_update("steer", VerbRequest(verb=Verb.PROCEED, reason="OPS-2"))
     await run.report()
 
-    def seen(act: Act) -> tuple[str, str, str, str]:
-        return (act.what, act.named_sender, act.client, act.principal)
+    def seen(act: Act) -> tuple[str, str, str, str, bool]:
+        return (act.what, act.named_sender, act.client, act.principal, bool(act.refused))
 
     acts = await read_acts(command, run.handle.id)
     assert [seen(act) for act in acts] == [
-        ("start", "", IDENTITY, ""),
-        ("signal pause", "", IDENTITY, ""),
-        ("update steer", USER, USER, ""),
+        ("start", "", IDENTITY, "", False),
+        ("signal pause", "", IDENTITY, "", False),
+        ("update hold_before_cutover", "", IDENTITY, "", True),
+        ("update steer", USER, USER, "", False),
     ]
     assert "OPS-1" in acts[1].arguments
-    assert "OPS-2" in acts[2].arguments
+    assert "OPS-2" in acts[3].arguments
 
 
 async def test_a_sender_of_a_gateway(stage: Harness, command: Client) -> None:

@@ -123,7 +123,7 @@ async def test_a_worker_with_other_knowledge_continues(server: Server) -> None:
 
 async def test_a_start_leaves_them_out(server: Server) -> None:
     """A start of the command line or gateway works in a namespace without the search attributes."""
-    input = MetadataStoreInput.model_validate({**PLAN, "cluster": "left-out"})
+    input = MetadataStoreInput.model_validate({"hold_before_cutover": False, **PLAN, "cluster": "left-out"})
     handle = await start_workflow(server.client, "MetadataStoreMigration", input, kind=KIND, queue=TASK_QUEUE)
     described = await handle.describe()
     assert not {*SEARCH_ATTRIBUTES} & {*described.search_attributes}

@@ -102,6 +102,7 @@ class ManyTopics(Migration[ManyTopicsInput, ManyTopicsState]):
             target="target",
             first=Phase.MIGRATE,
             policies=_POLICIES,
+            after_cutover=Undo.NONE,
         )
         self._waves = Waves(
             TopicSource(self), ShownSteering(self, ProgressUnit.TOPICS), self.continuation, self.state.waves

@@ -25,7 +25,11 @@ from models.migration_flag import FlagPhase
 from tests.workflows.lifecycle import doubles
 from tests.workflows.lifecycle.doubles import OWN_QUEUE
 
-PLAN: dict[str, Any] = {"source": "zk:zk-1:2181/pulsar", "target": "oxia://oxia-1:6648/pulsar"}
+PLAN: dict[str, Any] = {
+    "source": "zk:zk-1:2181/pulsar",
+    "target": "oxia://oxia-1:6648/pulsar",
+    "hold_before_cutover": False,
+}
 
 SURVEY = Survey(
     records=12,

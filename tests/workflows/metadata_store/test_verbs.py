@@ -10,6 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
+from models.lifecycle.audit import fault_of
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind, WaitReason
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
@@ -18,6 +19,7 @@ from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import HELD, Script, between_rounds
 from workflows.lifecycle.caller import UNNAMED
+from workflows.lifecycle.migration import MOST_REFUSALS
 
 
 async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:
@@ -77,7 +79,7 @@ async def test_pause_is_refused_while_writes_are_blocked(stage: Harness) -> None
 
 
 async def test_refused_verb_changes_nothing(stage: Harness) -> None:
-    """A verb that the update `steer` refuses enters neither the history nor the notes."""
+    """A verb that the update `steer` refuses enters the audit trail, but not the notes; many refusals do neither."""
     hang = Hang()
     run = await stage.start(Script(prepare=hang), validation_window="PT0S")
     await hang.entered()
@@ -85,9 +87,14 @@ async def test_refused_verb_changes_nothing(stage: Harness) -> None:
     for verb in (Verb.CLEANUP, Verb.PROCEED, Verb.RESUME):
         assert (await run.refusal("steer", VerbRequest(verb=verb))).type == FailureKind.REFUSED
     assert (await run.status()).notes == notes
+    for _ in range(MOST_REFUSALS):
+        await run.refusal("steer", VerbRequest(verb=Verb.RESUME))
     hang.release()
-    await run.report()
-    assert await _updates(run) == 0
+    report = await run.report()
+    assert [entry.what for entry in report.audit[:3]] == ["steer", "steer", "steer"]
+    assert report.audit[2].result.startswith("resume refused: it is not paused")
+    assert (len(report.audit), await _updates(run)) == (MOST_REFUSALS, MOST_REFUSALS)
+    assert not fault_of(report.audit)
 
 
 async def test_accepted_verb_is_answered(stage: Harness) -> None:
@@ -124,7 +131,7 @@ async def test_malformed_messages_are_refused(stage: Harness) -> None:
         f"rollback refused: invalid reason {{'x': 1}}{by}; {cure}",
         f"rollback refused: invalid reason one two{by}; {cure}",
         f"cleanup refused: invalid reason 7{by}; {cure}",
-        f"unknown signal 'rolback'{by}; valid signals: rollback, cleanup, pause, resume, proceed",
+        f"unknown signal 'rolback'{by}; valid signals: rollback, cleanup, pause, resume, proceed, approve, reject",
     ]
     assert status.legal_verbs == [Verb.ROLLBACK]
     hang.release()

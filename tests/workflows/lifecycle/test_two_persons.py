@@ -1,0 +1,178 @@
+"""Two persons: one asks for a step that costs a copy back or cannot be undone, and another one approves it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowUpdateFailedError
+
+from cli.commands.audit import read_acts
+from models.lifecycle.audit import Audit, fault_of
+from models.lifecycle.preview import VerbPreview
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome, Status, Undo, WaitKind
+from models.lifecycle.verbs import HoldChange, Verb, VerbRequest, VerbResponse
+from temporal.caller import act_for
+from temporal.client import connect
+from tests.support.stacks import MakeStack
+from tests.workflows.lifecycle.harness import Harness, Run, on_dev_server
+from tests.workflows.metadata_store.activities import Script
+from workflows.lifecycle.caller import UNNAMED
+
+ANA, BO = "pulsar-migrate:ana@one", "pulsar-migrate:bo@two"
+
+
+@pytest.fixture(scope="module")
+async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
+    """Starts migrations on Temporal's dev server, with a client that sends no name."""
+    async with on_dev_server(make_stack) as ready:
+        yield ready
+
+
+class Persons:
+    """Sends verbs in the names of persons.
+
+    Args:
+        client: of a command.
+        run: the migration.
+    """
+
+    def __init__(self, client: Client, run: Run) -> None:
+        self._handle: Any = client.get_workflow_handle(run.handle.id)
+
+    async def steer(self, who: str, verb: Verb, reason: str = "") -> VerbResponse:
+        """Give a verb, and return the answer."""
+        with act_for(who):
+            request = VerbRequest(verb=verb, reason=reason)
+            return await self._handle.execute_update("steer", request, result_type=VerbResponse)
+
+    async def refusal(self, who: str, name: str, argument: Any) -> str:
+        """Send an update that is refused, and return why."""
+        with act_for(who), pytest.raises(WorkflowUpdateFailedError) as refused:
+            await self._handle.execute_update(name, argument)
+        return str(refused.value.cause)
+
+    async def preview(self, verb: Verb) -> VerbPreview:
+        """Return the dry run of a verb."""
+        return await self._handle.query("preview", VerbRequest(verb=verb), result_type=VerbPreview)
+
+    async def audit(self) -> Audit:
+        """Return the audit trail."""
+        return await self._handle.query("audit", result_type=Audit)
+
+
+@pytest.fixture
+async def command(stage: Harness, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The client of a command."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", stage.client.service_client.config.target_host)
+    return await connect()
+
+
+async def _held(stage: Harness, **more: Any) -> Run:
+    run = await stage.start(Script(), hold_before_cutover=True, validation_window="PT0S", **more)
+    await run.until(_is_held)
+    return run
+
+
+def _is_held(status: Status) -> bool:
+    return status.waiting is not None and status.waiting.kind is WaitKind.HOLD
+
+
+async def test_another_person_approves(stage: Harness, command: Client) -> None:
+    """Neither the person who asked nor a sender without a name approves; another person does, and all is recorded."""
+    run = await _held(stage, two_persons=True)
+    persons = Persons(command, run)
+    assert "the sender has no name" in (await run.refusal("steer", VerbRequest(verb=Verb.PROCEED))).message
+    asked = await persons.steer(ANA, Verb.PROCEED, "OPS-1")
+    assert asked.why == "asks another person to `approve` it; then: the cut-over begins"
+    status = await run.status()
+    assert status.request is not None
+    assert (status.request.by, status.request.verb, status.request.reason) == (ANA, Verb.PROCEED, "OPS-1")
+    assert _is_held(status)
+    again = VerbRequest(verb=Verb.APPROVE)
+    for who in (ANA, "pulsar-migrate:ana@three"):
+        assert "another person must approve it" in await persons.refusal(who, "steer", again)
+    await run.signal(Verb.APPROVE)
+    assert "has asked for it already" in await persons.refusal(BO, "steer", VerbRequest(verb=Verb.PROCEED))
+    assert "two persons must agree" in await persons.refusal(BO, "hold_before_cutover", HoldChange(hold=False))
+    assert _is_held(await run.status())
+    assert (await persons.steer(BO, Verb.APPROVE, "looked at it")).accepted
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    _check_trail(report)
+
+
+def _check_trail(report: Report) -> None:
+    seen = [(entry.by, entry.what, entry.accepted) for entry in report.audit]
+    assert seen == [
+        (UNNAMED, "steer", False),
+        (ANA, "proceed", True),
+        (ANA, "steer", False),
+        ("pulsar-migrate:ana@three", "steer", False),
+        (UNNAMED, "approve", False),
+        (BO, "steer", False),
+        (BO, "hold_before_cutover", False),
+        (BO, "approve", True),
+    ]
+    assert not fault_of(report.audit)
+    changed = [entry.model_copy(update={"by": BO}) if entry.number == 2 else entry for entry in report.audit]
+    assert fault_of(changed) == "entry 2 was changed: its hash does not fit"
+    assert fault_of([*report.audit[:2], *report.audit[3:]]) == "the entry before number 4 is missing, or was changed"
+
+
+async def test_a_request_is_dropped(stage: Harness, command: Client) -> None:
+    """`reject` drops a request, and so does a rollback, which needs one person only."""
+    run = await _held(stage, two_persons=True)
+    persons = Persons(command, run)
+    assert "no request" in await persons.refusal(BO, "steer", VerbRequest(verb=Verb.REJECT))
+    await persons.steer(ANA, Verb.PROCEED)
+    await persons.steer(BO, Verb.REJECT, "not tonight")
+    assert (await run.status()).request is None
+    assert "no request" in await persons.refusal(BO, "steer", VerbRequest(verb=Verb.APPROVE))
+    await persons.steer(ANA, Verb.PROCEED)
+    await persons.steer(ANA, Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+
+
+async def test_a_request_outlives_a_run(stage: Harness, command: Client) -> None:
+    """A migration that continues as a new run keeps the request, and who started it."""
+    with act_for(ANA):
+        run = await stage.start(Script(), two_persons=True, hold_before_cutover=True, history_limit=30)
+    await run.until(_is_held)
+    persons = Persons(command, run)
+    await persons.steer(ANA, Verb.PROCEED)
+    first = (await run.status()).request
+    while await run.runs() < 2:
+        # Refusals make the history longer.
+        await persons.refusal(BO, "steer", VerbRequest(verb=Verb.RESUME))
+    later = await run.until(_is_held)
+    assert later.request == first
+    assert (await persons.audit()).entries[0].what == "proceed"
+    await persons.steer(BO, Verb.APPROVE)
+    await run.until(lambda status: "window" in status.deadlines)
+
+
+async def test_previews_do_nothing(stage: Harness, command: Client) -> None:
+    """The dry run of a verb tells effect, cost and what it ends, and adds nothing to the history."""
+    run = await _held(stage, two_persons=True)
+    persons = Persons(command, run)
+    proceed, rollback, resume = [await persons.preview(verb) for verb in (Verb.PROCEED, Verb.ROLLBACK, Verb.RESUME)]
+    assert (proceed.accepted, proceed.two_persons, proceed.undo) == (True, True, Undo.COPY_BACK)
+    assert proceed.effect == "the cut-over begins"
+    assert any(text.startswith("the wait for the operator's `proceed`") for text in proceed.ends)
+    assert (rollback.accepted, rollback.two_persons) == (True, False)
+    assert rollback.undo_cost == "brokers are not affected; a rollback removes the copy from the target"
+    assert rollback.ends[0] == "phase CATCH_UP"
+    assert (resume.accepted, resume.effect, resume.ends) == (False, "it is not paused", ())
+    assert [act.what for act in await read_acts(command, run.handle.id)] == ["start"]
+    await persons.steer(ANA, Verb.ROLLBACK)
+    await run.report()
+
+
+async def test_one_person_is_enough_without_the_rule(stage: Harness, command: Client) -> None:
+    """Without `two_persons` one person decides; a cleanup that deletes nothing needs one only, with it too."""
+    run = await _held(stage)
+    await Persons(command, run).steer(ANA, Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
