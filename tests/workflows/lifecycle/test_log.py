@@ -39,14 +39,14 @@ async def test_changes_of_a_migration_are_lines(stage: Harness) -> None:
 
 
 async def test_a_refused_update_is_a_line(stage: Harness) -> None:
-    """A verb that is refused before it enters the history is a line of the log."""
+    """An update that is refused is one line of the log."""
     with log_lines() as lines:
         run = await stage.start(Script(), hold_before_cutover=True)
         await run.until(between_rounds(run.script))
         await run.refusal("steer", {"verb": "resume"})
         await run.signal(Verb.ROLLBACK)
         await run.report()
-    [refused] = lines.of(migration=run.handle.id, verb="resume")
+    [refused] = lines.of(migration=run.handle.id, update="steer")
     assert "it is not paused" in refused["event"]
     [over] = lines.of(migration=run.handle.id, outcome="rolled back")
     assert over["level"] == "WARNING"
