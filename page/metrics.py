@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from temporalio.service import RPCError
@@ -149,8 +149,8 @@ class MetricsSource(Collector):
         self._at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
         self._problem = ""
+        self._failures = 0
         self._registry = CollectorRegistry()
-        self._failures = Counter(FAILURES, "Snapshots that could not be read", registry=self._registry)
         self._registry.register(self)
 
     async def answer(self, accept: str) -> tuple[bytes, str]:
@@ -176,7 +176,8 @@ class MetricsSource(Collector):
             samples.add(COLLECTOR_AGE, {}, age)
             samples.add(COLLECTOR_SECONDS, {}, snapshot.seconds)
             add_snapshot(samples, snapshot)
-        return samples.families()
+        failures = CounterMetricFamily(FAILURES, "Snapshots that could not be read", value=self._failures)
+        return [*samples.families(), failures]
 
     def describe(self) -> Iterable[Metric]:
         """Return no families, so that the registry does not collect to learn names."""
@@ -186,12 +187,12 @@ class MetricsSource(Collector):
         try:
             snapshot = await self._read()
         except RPCError as error:
-            self._failures.inc()
+            self._failures += 1
             if error.message != self._problem:
                 _log.warning("Temporal does not answer (%s); metrics of migrations get old, and end", error.message)
             self._problem = error.message
         except Exception:  # noqa: BLE001 - no caller awaits this task
-            self._failures.inc()
+            self._failures += 1
             _log.exception("the metrics of migrations could not be read")
         else:
             self._snapshot, self._at, self._problem = snapshot, self._clock(), ""

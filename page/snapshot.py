@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -41,6 +42,9 @@ QUERY_LIMIT = timedelta(seconds=2)
 
 MAX_CONCURRENT = 16
 """Most workflows that are read at once."""
+
+MAX_UNANSWERED = 2 * MAX_CONCURRENT
+"""Workflows of a task queue that do not answer, after which the others of this queue are not asked."""
 
 ENDED_FOR = timedelta(hours=1)
 """How long an ended migration is still reported, with its outcome."""
@@ -162,6 +166,29 @@ class Snapshot:
     pollers: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
+class QueueAnswers:
+    """Answers of the workflows of each task queue, within one snapshot.
+
+    Without a worker each query takes its whole limit. After some of them the others of the queue are not sent, so that
+    a snapshot of many workflows takes seconds.
+    """
+
+    def __init__(self) -> None:
+        self._unanswered: Counter[str] = Counter()
+        self._answered: set[str] = set()
+
+    def silent(self, queue: str) -> bool:
+        """Return whether no workflow of a queue has answered, of those that were asked."""
+        return queue not in self._answered and self._unanswered[queue] >= MAX_UNANSWERED
+
+    def note(self, queue: str, *, answered: bool) -> None:
+        """Note whether a workflow of a queue has answered."""
+        if answered:
+            self._answered.add(queue)
+        else:
+            self._unanswered[queue] += 1
+
+
 class SnapshotReader:
     """Reads snapshots of a namespace.
 
@@ -185,16 +212,17 @@ class SnapshotReader:
         """
         began, loop = datetime.now(UTC), asyncio.get_running_loop()
         start = loop.time()
+        queues = QueueAnswers()
         listed = await self._list(f"{_FILTER} AND ExecutionStatus = 'Running'")
         closed = await self._list(
             f"{_FILTER} AND ExecutionStatus != 'Running' AND ExecutionStatus != 'ContinuedAsNew' "
             f"AND CloseTime > '{began - ENDED_FOR:%Y-%m-%dT%H:%M:%SZ}'"
         )
-        running = await asyncio.gather(*(self._bounded(self._read_run, workflow) for workflow in listed))
-        ended = await asyncio.gather(*(self._bounded(self._read_end, workflow) for workflow in closed))
+        running = await asyncio.gather(*(self._bounded(self._read_run(workflow, queues)) for workflow in listed))
+        ended = await asyncio.gather(*(self._bounded(self._read_end(workflow)) for workflow in closed))
         self._ends = {workflow.run_id: end for workflow, end in zip(closed, ended, strict=True)}
-        queues = {self._queue, *(workflow.task_queue for workflow in listed)}
-        pollers = {(queue, kind): await self._pollers(queue, kind) for queue in sorted(queues) for kind in _QUEUE_TYPES}
+        names = sorted({self._queue, *(workflow.task_queue for workflow in listed)})
+        pollers = {(queue, kind): await self._pollers(queue, kind) for queue in names for kind in _QUEUE_TYPES}
         return Snapshot(
             at=began,
             seconds=loop.time() - start,
@@ -207,13 +235,11 @@ class SnapshotReader:
         listed = self._client.list_workflows(query, rpc_timeout=ANSWER_LIMIT)
         return [workflow async for workflow in listed if workflow.parent_id is None]
 
-    async def _bounded(
-        self, read: Callable[[WorkflowExecution], Awaitable[ReadT]], workflow: WorkflowExecution
-    ) -> ReadT:
+    async def _bounded(self, read: Awaitable[ReadT]) -> ReadT:
         async with self._free:
-            return await read(workflow)
+            return await read
 
-    async def _read_run(self, workflow: WorkflowExecution) -> RunReading | None:
+    async def _read_run(self, workflow: WorkflowExecution, queues: QueueAnswers) -> RunReading | None:
         """Return a running workflow; None if it has ended since it was listed."""
         # The newest run: it may have continued as new since.
         handle = self._client.get_workflow_handle(workflow.id)
@@ -227,7 +253,9 @@ class SnapshotReader:
         status: Status[Any, Any] | ControllerStatus | None = None
         # No worker answers, or one of another version.
         with contextlib.suppress(RPCError, WorkflowQueryFailedError, ValueError, RuntimeError):
-            status = await handle.query("status", result_type=answer, rpc_timeout=QUERY_LIMIT)
+            if not queues.silent(workflow.task_queue):
+                status = await handle.query("status", result_type=answer, rpc_timeout=QUERY_LIMIT)
+        queues.note(workflow.task_queue, answered=status is not None)
         pending = described.raw_description
         steps = [await self._step(step) for step in pending.pending_activities]
         children = [child.workflow_id for child in pending.pending_children[:MAX_CHILDREN]]

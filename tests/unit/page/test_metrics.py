@@ -29,7 +29,16 @@ from models.lifecycle.status import (
 )
 from models.topic_controller.state import ControllerStatus
 from page.metrics import FORGET_SECONDS, GAUGES, MAX_AGE_SECONDS, MetricsSource, needs_operator
-from page.snapshot import EndReading, RunReading, Snapshot, StepReading, Subject, sum_of_readings
+from page.snapshot import (
+    MAX_UNANSWERED,
+    EndReading,
+    QueueAnswers,
+    RunReading,
+    Snapshot,
+    StepReading,
+    Subject,
+    sum_of_readings,
+)
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SUBJECT = Subject("metadata-store/prod", "run-1", "metadata-store", "prod")
@@ -150,6 +159,18 @@ async def test_steps_of_a_migration() -> None:
     assert samples[key("step_attempt", step="metadata_store_copy", failure="Unreachable")] == 4
     assert samples[key("publishers", side="green")] == 7
     assert samples[key("backlog_messages", side="blue")] == 11
+
+
+def test_queues_without_a_worker() -> None:
+    """A queue counts as silent after some workflows without an answer, unless one has answered; others do not."""
+    queues = QueueAnswers()
+    for _ in range(MAX_UNANSWERED):
+        assert not queues.silent("a")
+        queues.note("a", answered=False)
+    assert queues.silent("a")
+    assert not queues.silent("b")
+    queues.note("a", answered=True)
+    assert not queues.silent("a")
 
 
 def test_readings_of_batches_add_up() -> None:
