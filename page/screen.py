@@ -341,6 +341,8 @@ def _end(outcome: Outcome, summary: str) -> tuple[Tone, str]:
             return Tone.DANGER, f"Done with failures. {text}."
         case Outcome.ROLLED_BACK:
             return Tone.BACK, f"Rolled back. {text}."
+        case Outcome.REHEARSED:
+            return Tone.DONE, f"Rehearsal. {text}."
         case Outcome.PLANNED:
             return Tone.DONE, f"Dry run. {text}."
         case _:

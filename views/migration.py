@@ -109,7 +109,7 @@ def code_of_report(report: Report) -> ExitCode:
     if report.outcome is Outcome.PLANNED:
         # A dry run that found blockers completes as a workflow.
         return ExitCode.PRECHECK if report.figures.get("blockers") else ExitCode.OK
-    return ExitCode.OK if report.outcome is Outcome.DONE else ExitCode.FAILED
+    return ExitCode.OK if report.outcome in {Outcome.DONE, Outcome.REHEARSED} else ExitCode.FAILED
 
 
 async def read_view(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from models.addresses import AdminUrl, BrokerUrl, PlainAdminUrl, TlsAdminUrl, TlsBrokerUrl
 from models.base import Frozen
+from models.blue_green.phases import Phase
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
 from models.lifecycle.patterns import matches
@@ -117,6 +118,8 @@ class BlueGreenInput(MigrationInput):
         cleanup_retained: the cleanup also deletes topics with messages that their retention keeps.
         discard_retained: a failback may delete retained messages of topics that an earlier migration terminated.
         cleanup_limit: largest number of topics that one step of the cleanup deletes; more steps follow.
+        until: `PROVISION` for a rehearsal: create on green what it lacks, check the clients' access, leave it there.
+            The migration ends as `rehearsed`.
     """
 
     blue: PulsarCluster
@@ -143,6 +146,7 @@ class BlueGreenInput(MigrationInput):
     cleanup_retained: Bool = False
     discard_retained: Bool = False
     cleanup_limit: int = Field(default=1_000, ge=1)
+    until: Literal[Phase.PROVISION] | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

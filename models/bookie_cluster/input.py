@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
 from models.base import Frozen
+from models.bookie_cluster.phases import Phase
 from models.bookie_registry import REGISTRY, RESERVED
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
 from models.lifecycle.cluster import StoresInput
@@ -138,6 +139,8 @@ class BookieClusterInput(StoresInput):
         deletion_delay: with routing `attribution`, how long the target's copies are kept after a rollback.
         allow_no_brokers: start although no broker is registered in `metadata_url`; else that is a blocker.
         full_verify: compare all ledgers' entries again while brokers are stopped.
+        until: `BUILD` for a rehearsal: copy and compare next to the traffic, and leave the copies to the next
+            start. The migration ends as `rehearsed`.
     """
 
     metadata_url: Annotated[str, AfterValidator(_zookeeper)]
@@ -163,6 +166,7 @@ class BookieClusterInput(StoresInput):
     deletion_delay: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
     allow_no_brokers: Bool = False
     full_verify: Bool = False
+    until: Literal[Phase.BUILD] | None = None
 
     @model_validator(mode="after")
     def _clusters_fit(self) -> BookieClusterInput:

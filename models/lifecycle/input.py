@@ -126,6 +126,11 @@ class MigrationInput(CoveredInput):
         return self
 
     @property
+    def last_phase(self) -> str:
+        """Last phase of a rehearsal, which the field `until` names; empty for a migration."""
+        return getattr(self, "until", None) or ""
+
+    @property
     def deletes_source(self) -> bool:
         """True if a cleanup deletes the old side."""
         return getattr(self, "cleanup", None) is SourceCleanup.REMOVE

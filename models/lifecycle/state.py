@@ -22,13 +22,13 @@ class Failure(Result):
     """Reason of a rollback, with which a later run of the workflow can still end.
 
     Attributes:
-        how: `interrupted` by a verb or a deadline, `failed`, or `cancelled` from outside.
+        how: `interrupted` by a verb or a deadline, `rehearsed`, `failed`, or `cancelled` from outside.
         why: one sentence.
         type: of a failure: a `FailureKind`.
         by_operator: an operator requested the rollback.
     """
 
-    how: Literal["interrupted", "failed", "cancelled"]
+    how: Literal["interrupted", "rehearsed", "failed", "cancelled"]
     why: str
     type: str = ""
     by_operator: bool = False

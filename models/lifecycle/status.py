@@ -50,6 +50,7 @@ class Outcome(StrEnum):
     DONE = "done"
     DONE_WITH_FAILURES = "done with failures"
     PLANNED = "planned"
+    REHEARSED = "rehearsed"
     FAILED = "failed"
     ROLLED_BACK = "rolled back"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +12,7 @@ from models.lifecycle.cluster import StoresInput
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, SourceCleanup
 from models.lifecycle.units import format_value
+from models.metadata_store.phases import Phase
 from models.store_url import StoreAddress, StoreUrl, parse_store_url, require_one_set
 
 KIND = "metadata-store"
@@ -47,6 +49,8 @@ class MetadataStoreInput(StoresInput):
         ignore_other_clusters: other clusters that the source knows do not use it as their configuration store, or are
             stopped; else they are a blocker.
         full_verify: compare both stores whole again while writes are blocked.
+        until: `PRE_COPY` for a rehearsal: copy and compare next to the traffic, then remove the copy. The migration
+            ends as `rehearsed`.
     """
 
     source: StoreAddress
@@ -66,6 +70,7 @@ class MetadataStoreInput(StoresInput):
     leave_ledgers: Bool = False
     ignore_other_clusters: Bool = False
     full_verify: Bool = False
+    until: Literal[Phase.PRE_COPY] | None = None
 
     @model_validator(mode="after")
     def _stores_fit(self) -> MetadataStoreInput:
@@ -77,6 +82,8 @@ class MetadataStoreInput(StoresInput):
                 "a live migration starts from ZooKeeper: only there brokers and bookies watch the migration flag; "
                 'stop them and use "mode": "offline"'
             )
+        if self.mode is Mode.OFFLINE and self.until:
+            raise ValueError("until: an offline migration has no copy next to the traffic to rehearse; leave it out")
         if self.mode is Mode.LIVE and self.blocked_deadline < self.preparation_timeout:
             raise ValueError(
                 f"blocked_deadline ({format_value(self.blocked_deadline)}) is shorter than preparation_timeout "

@@ -14,7 +14,7 @@ from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
 from models.bookie_cluster.state import BookieClusterState, CutoverStage
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange, TargetLoss
-from models.lifecycle.failures import FailedItem, FailedItems, count_blockers
+from models.lifecycle.failures import FailedItem, FailedItems, FailureKind, count_blockers
 from models.lifecycle.input import Continued, SourceCleanup
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -83,6 +83,13 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
 
     async def _move(self) -> None:
         await self.phases.run(Phase.REGISTER, self._register)
+        if self.input.last_phase and (self.state.flipped or self.state.resumed):
+            raise ApplicationError(
+                f"an earlier run of this switch has committed, and a rehearsal up to {self.input.last_phase} is not "
+                "possible any more. Leave `until` out, and the switch continues",
+                type=FailureKind.NOT_READY,
+                non_retryable=True,
+            )
         if self.state.flipped:
             return
         await self.phases.run(Phase.PRECHECK, self._precheck)
@@ -132,7 +139,7 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
     async def _roll_back(self, cause: str) -> str:
         """Roll back to the source; return a reason if the operator leaves brokers on the target after all."""
         state = self.state
-        if state.flipped:
+        if state.flipped and not self.input.last_phase:
             return f"a rollback is not possible: an earlier run has made {self.input.target.name} ACTIVE"
         if state.rolled_back_from is None:
             if state.resumed and state.stage is CutoverStage.NOTHING:

@@ -53,7 +53,7 @@ def starter() -> str:
 
 
 def recorded(what: str) -> None:
-    """Tell that the running handler has recorded its request itself, in its own words."""
+    """Record that the running handler has recorded its request itself, in its own words."""
     if (records := _recorded.get(None)) is not None:
         records.append(what)
 

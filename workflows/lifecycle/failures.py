@@ -18,7 +18,11 @@ class Interrupted(Exception):
         self.by_operator = by_operator
 
 
-FAILURES = (Interrupted, ActivityError, ApplicationError, asyncio.CancelledError, CancelledError)
+class Rehearsed(Exception):
+    """A rehearsal has reached its last phase, and what it did is undone."""
+
+
+FAILURES = (Interrupted, Rehearsed, ActivityError, ApplicationError, asyncio.CancelledError, CancelledError)
 """Exceptions that end a migration early."""
 
 
@@ -26,6 +30,8 @@ def failure_of(error: BaseException) -> Failure:
     """Return the failure that the state keeps of an exception of `FAILURES`."""
     if isinstance(error, Interrupted):
         return Failure(how="interrupted", why=str(error), by_operator=error.by_operator)
+    if isinstance(error, Rehearsed):
+        return Failure(how="rehearsed", why=str(error))
     if isinstance(error, asyncio.CancelledError) or (isinstance(error, Exception) and is_cancelled_exception(error)):
         return Failure(how="cancelled", why="cancelled from outside")
     cause = error
@@ -42,6 +48,8 @@ def to_exception(failure: Failure) -> BaseException:
     match failure.how:
         case "interrupted":
             return Interrupted(failure.why, by_operator=failure.by_operator)
+        case "rehearsed":
+            return Rehearsed(failure.why)
         case "cancelled":
             return CancelledError(failure.why)
         case "failed":

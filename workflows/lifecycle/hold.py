@@ -42,6 +42,7 @@ class CutoverHold:
         continuation: may end the run between rounds.
         plan: of the input, for a new migration.
         after: how the cut-over is undone.
+        rehearses: the migration ends before its cut-over, and is not held.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class CutoverHold:
         *,
         plan: CutoverPlan,
         after: Undo,
+        rehearses: bool,
     ) -> None:
         self._state = state
         self._verbs = state.verbs
         self._status = status
         self._continuation = continuation
         self._after = after
+        self._rehearses = rehearses
         self.plan = state.cutover = state.cutover or plan
 
     @property
@@ -90,6 +93,8 @@ class CutoverHold:
             catch_up: repeated during the hold, and again, without waiting, after it, so that little is left to
                 copy. The end of the hold cancels a running round.
         """
+        if self._rehearses:
+            return
         self._state.hold_reached = True
         while self._reason() or (catch_up is not None and self._state.needs_catch_up):
             if self._reason():

@@ -26,7 +26,7 @@ from models.text import shown
 from workflows.lifecycle.caller import UNNAMED, by, recorded, sender, starter
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.decisions import Decisions
-from workflows.lifecycle.failures import Interrupted, failure_of, to_exception
+from workflows.lifecycle.failures import Interrupted, Rehearsed, failure_of, to_exception
 from workflows.lifecycle.hold import CutoverHold
 from workflows.lifecycle.log import log
 from workflows.lifecycle.phase_activities import ActivityRunner
@@ -84,7 +84,9 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.activities = ActivityRunner(input, state, self.board)
         self.decisions = Decisions(state, self.board, self.timers)
         plan = CutoverPlan(hold=input.hold_before_cutover, at=input.cutover_at)
-        self.hold = CutoverHold(state, self.board, self.continuation, plan=plan, after=after_cutover)
+        self.hold = CutoverHold(
+            state, self.board, self.continuation, plan=plan, after=after_cutover, rehearses=bool(input.last_phase)
+        )
         self.attributes = SearchAttributes()
         self.phases = Phases(
             state,
@@ -93,6 +95,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
             continuation=self.continuation,
             attributes=self.attributes,
             policies={phase: each.with_cleanup(deletes=input.deletes_source) for phase, each in policies.items()},
+            last=input.last_phase,
         )
         self._after_cutover = after_cutover
 
@@ -113,6 +116,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
                 self._end(Outcome.FAILED)
                 raise ApplicationError(str(stop), type=FailureKind.DEADLINE, non_retryable=True) from None
             report = self.report(Outcome.ROLLED_BACK, str(stop))
+        except Rehearsed as end:
+            report = self.report(Outcome.REHEARSED, f"{end}, and undone; nothing was cut over")
         except ActivityError as error:
             self._end(Outcome.FAILED)
             raise to_exception(failure_of(error)) from error
@@ -144,7 +149,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
 
     def _end(self, outcome: Outcome) -> None:
         self.state.outcome = outcome
-        level = logging.INFO if outcome in {Outcome.DONE, Outcome.PLANNED} else logging.WARNING
+        level = logging.INFO if outcome in {Outcome.DONE, Outcome.PLANNED, Outcome.REHEARSED} else logging.WARNING
         log(f"the migration ends, {outcome}", level, outcome=outcome.value)
         self.verbs.end()
         self.state.waiting = self.state.activity_waiting = None

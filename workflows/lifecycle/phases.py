@@ -18,7 +18,7 @@ from models.lifecycle.state import MigrationState
 from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
-from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, to_exception
+from workflows.lifecycle.failures import FAILURES, Interrupted, Rehearsed, cause_of, failure_of, to_exception
 from workflows.lifecycle.log import log
 from workflows.lifecycle.search_attributes import PHASE_KEY, SearchAttributes
 from workflows.lifecycle.status import StatusBoard
@@ -40,6 +40,7 @@ class Phases:
         continuation: may end the run before each phase, and before a retry of the rollback.
         attributes: search attributes; one has the phase.
         policies: of the phases, by name.
+        last: last phase of a rehearsal; empty for a migration.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Phases:
         continuation: Continuation,
         attributes: SearchAttributes,
         policies: Mapping[Any, PhasePolicy],
+        last: str,
     ) -> None:
         self._state = state
         self._status = status
@@ -58,6 +60,7 @@ class Phases:
         self._continuation = continuation
         self._attributes = attributes
         self.policies = policies
+        self._last = last
 
     async def run(
         self,
@@ -79,6 +82,7 @@ class Phases:
 
         Raises:
             Interrupted: by a rollback or a deadline; the work was cancelled and has ended.
+            Rehearsed: the phase has ended, and is the last one of a rehearsal.
         """
         if phase in self._state.passed:
             return
@@ -89,6 +93,8 @@ class Phases:
             await self._continuation.checkpoint()
         entry = self._enter(phase, policy or self.policies[phase])
         await self._recorded(entry, self._timers.until_interrupted(work()))
+        if phase == self._last:
+            raise Rehearsed(f"rehearsed up to {phase}")
 
     async def shielded(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Run phases that must not be half-finished; a cancellation of the workflow waits for their end."""

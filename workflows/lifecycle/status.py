@@ -36,6 +36,7 @@ _MARKS = {
     Outcome.FAILED: "❌",
     Outcome.ROLLED_BACK: "↩️",
     Outcome.PLANNED: "📝",
+    Outcome.REHEARSED: "🎬",
 }
 
 _SHOWN = 8

@@ -144,6 +144,14 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     async def _pre_copy(self) -> None:
         call = Call("Copy and compare while brokers write")
         self._record_copy(await self.activities.run(pre_copy.pre_copy, call, self._records))
+        # The certificate of a rehearsal; VERIFY adds to it.
+        self.state.certificate.update(
+            source=self.input.source,
+            target=self.input.target,
+            compared_in_pre_copy=self.state.copied.compared,
+            differences=0,
+            method=_METHOD,
+        )
 
     async def _copy_whole(self) -> None:
         await self.hold.wait()

@@ -152,6 +152,19 @@ def prepared(cluster: Cluster, environment: Environment, **changes: object) -> G
         cluster.oxia.resume()
 
 
+def test_a_rehearsal(cluster: Cluster, environment: Environment) -> None:
+    """A rehearsal copies and compares everything next to the brokers, and leaves both stores as they were."""
+    cluster.remember()
+    flag = cluster.flag()
+    run = environment.operator.start(cluster.input(until="PRE_COPY", hold_before_cutover=True))
+    report = run.result()
+    assert report.outcome is Outcome.REHEARSED
+    assert report.certificate["compared_in_pre_copy"] >= len(BULK)
+    assert (report.certificate["differences"], report.figures["blocked_seconds"]) == (0, 0)
+    assert cluster.flag() in {flag, FlagPhase.FAILED}
+    cluster.must_be_as_before(cluster.flag())
+
+
 @pytest.mark.exhaustive
 def test_a_participant_that_is_never_ready(cluster: Cluster, environment: Environment) -> None:
     """A frozen broker ends the migration by its name before writes are blocked; both brokers write metadata later."""

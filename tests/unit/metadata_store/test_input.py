@@ -127,6 +127,7 @@ def test_live_needs_zookeeper() -> None:
         ({"blocked_deadline": "30s"}, "blocked_deadline (30.0 s) is shorter than preparation_timeout (1 min)"),
         ({"preparation_timeout": "10m"}, "blocked_deadline (5 min) is shorter than preparation_timeout (10 min)"),
         ({"cleanup_at_window_end": True}, 'cleanup_at_window_end does nothing with "cleanup": "leave"'),
+        ({"mode": "offline", "until": "PRE_COPY"}, "no copy next to the traffic to rehearse"),
         ({"two_persons": True, "hold_before_cutover": False}, "two_persons needs the hold"),
         (
             {"two_persons": True, "cleanup": "remove", "cleanup_at_window_end": True},
