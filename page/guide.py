@@ -69,6 +69,7 @@ class Guide(NamedTuple):
         line_each: which items have each their own point of no return, in that phase; empty where there is one.
         blocked: phases in which clients wait.
         blocks: for what.
+        blocked_since: fact with the time since when they wait; empty where it is the start of the phase.
         break_glass: for groups of phases.
         undo: how each phase is undone.
     """
@@ -81,6 +82,7 @@ class Guide(NamedTuple):
     line_each: str
     blocked: tuple[str, ...]
     blocks: str
+    blocked_since: str
     break_glass: tuple[BreakGlass, ...]
     undo: Mapping[str, Undo]
 
@@ -136,6 +138,7 @@ def _guide(name: str, data: Mapping[str, dict[str, Any]]) -> Guide:
         line_each=row.get("line_each", ""),
         blocked=tuple(row["blocked"]),
         blocks=row["blocks"],
+        blocked_since=row.get("blocked_since", ""),
         break_glass=tuple(_break_glass(entry) for entry in [*row["break_glass"], *others]),
         undo={str(phase): policy.undo for phase, policy in _POLICIES[name].items()},
     )

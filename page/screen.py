@@ -505,14 +505,16 @@ def _batch(child: View, parent: str) -> Part:
 
 def _blocked_for(history: Sequence[PhaseEntry], guide: Guide | None, data: MigrationData, now: datetime) -> str:
     """Return how long clients have waited until now; empty if they do not wait."""
-    pause = data.facts.get("pause_since")
-    if isinstance(pause, str):
-        since = datetime.fromisoformat(pause)
-        return f"clients may be without a broker since {_TIME.format(round((now - since).total_seconds()))}"
-    if guide is None or not history or history[-1].phase not in guide.blocked:
+    if guide is None:
         return ""
-    first = next(entry for entry in history if entry.phase in guide.blocked)
-    return f"{guide.blocks} since {_TIME.format(round((now - first.started).total_seconds()))}"
+    since = data.facts.get(guide.blocked_since)
+    if isinstance(since, str):
+        started = datetime.fromisoformat(since)
+    elif history and history[-1].phase in guide.blocked and not guide.blocked_since:
+        started = next(entry.started for entry in history if entry.phase in guide.blocked)
+    else:
+        return ""
+    return f"{guide.blocks} since {_TIME.format(round((now - started).total_seconds()))}"
 
 
 def _events(history: Sequence[PhaseEntry], notes: Sequence[str]) -> list[Event]:

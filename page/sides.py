@@ -106,7 +106,11 @@ def _bookie_cluster(data: MigrationData) -> Sides | None:
     done = [_number(copy, name) for copy in copies for name in ("copied_ledgers", "equal_ledgers")]
     if any(number is not None for number in done):
         copied = sum(number or 0 for number in done)
-        return _copy("ledgers", max(total, copied), copied, "counted in PRECHECK; brokers create and delete some")
+        note = "counted in PRECHECK; brokers create and delete some"
+        unsealed = _number(data.facts, "precheck", "survey", "unsealed")
+        if unsealed and not _values(data.figures, "tail"):
+            note = f"open ledgers, {_NUMBER.format(unsealed)} at PRECHECK, are copied in SWITCH"
+        return _copy("ledgers", max(total, copied), copied, note)
     return _copying("ledgers", total, data.progress)
 
 
