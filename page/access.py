@@ -14,6 +14,7 @@ from gateway.errors import HTTPProblem
 
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="pulsar-migrate: any name, the token as password", charset="UTF-8"'}
 _BASIC = "basic "
+_ROUTINE = frozenset(("/parts", "/metrics"))
 
 
 class Viewers:
@@ -51,9 +52,10 @@ def _as_bearer(authorization: str | None) -> str | None:
 
 
 class PagePath(NamedTuple):
-    """A path of the page, which any reader of all tenants may see."""
+    """A path of the page, which any reader of all tenants may see; `routine` ones are asked every few seconds."""
 
     route: str
+    routine: bool
 
     def authorize(self, principal: Principal) -> None:
         """Check that a principal may see migrations, which concern whole clusters.
@@ -74,4 +76,5 @@ def find_path(method: str, path: str) -> PagePath:
     """
     if method not in {"GET", "HEAD"}:
         raise HTTPProblem(HTTPStatus.METHOD_NOT_ALLOWED, "use GET: the page only reads", {"Allow": "GET, HEAD"})
-    return PagePath(f"/{path.split('/')[1]}")
+    route = f"/{path.split('/')[1]}"
+    return PagePath(route, routine=route in _ROUTINE)

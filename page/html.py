@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from models.lifecycle.units import Quantity, Unit, format_value
@@ -28,6 +28,11 @@ from views.migration import View
 FOLDER = Path(__file__).parent
 STYLE = (FOLDER / "assets" / "page.css").read_text()
 SCRIPT = (FOLDER / "assets" / "page.js").read_text()
+# All are read at once: an update of the files must not mix two versions in a process that runs.
+TEMPLATES = {
+    file.relative_to(FOLDER / "templates").as_posix(): file.read_text()
+    for file in sorted((FOLDER / "templates").rglob("*.html"))
+}
 
 _TIME = Unit(Quantity.TIME)
 _LIST_STATE = 300
@@ -97,7 +102,7 @@ def _render(template: str, **values: Any) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(FOLDER / "templates"),
+        loader=DictLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,

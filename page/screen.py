@@ -10,10 +10,11 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
 
+from models.lifecycle.audit import AuditEntry, fault_of
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.status import Outcome, PhaseEntry, Progress, Status, Undo, Waiting, WaitKind
 from models.lifecycle.units import Described, Quantity, Unit, format_value
-from models.lifecycle.verbs import VERB_HELP, Verb
+from models.lifecycle.verbs import VERB_HELP, ApprovalRequest, Verb
 from models.text import one_line, printable_json
 from page.guide import BATCH, BreakGlass, Guide, Step, guide_of, guides
 from page.sides import FELT, Fact, MigrationData, Sides, data_of, estimate_of, old_side, sides_of, verdict
@@ -181,6 +182,7 @@ class Screen(NamedTuple):
     kind: str
     cluster: str
     target: str
+    started_by: str
     started: datetime
     closed: datetime | None
     ended: bool
@@ -196,6 +198,7 @@ class Screen(NamedTuple):
     verdict: str
     old_side: list[Fact]
     waiting: Waiting | None
+    request: ApprovalRequest | None
     progress: Progress | None
     steps: list[str]
     commands: list[Command]
@@ -204,6 +207,8 @@ class Screen(NamedTuple):
     felt: list[Described]
     blocked_for: str
     events: list[Event]
+    audit: list[AuditEntry]
+    audit_fault: str
     figures: list[Described]
     certificate: list[Described]
     failed: list[str]
@@ -238,6 +243,7 @@ def screen_of(view: View, now: datetime) -> Screen:
         kind=name,
         cluster=status.cluster if status else report.cluster if report else "",
         target=status.target if status else "",
+        started_by=status.started_by if status else report.started_by if report else "",
         started=min([view.started, *(entry.started for entry in history[:1])]),
         closed=view.closed,
         ended=view.ended,
@@ -253,7 +259,8 @@ def screen_of(view: View, now: datetime) -> Screen:
         verdict=verdict(data),
         old_side=old_side(name, data),
         waiting=status.waiting if status and not view.ended else None,
-        progress=data.progress,
+        request=status.request if status and not view.ended else None,
+        progress=None if _is_still(status) else data.progress,
         steps=[] if view.ended else [_step(step.name, step.attempt, step.last_failure) for step in view.steps],
         commands=_commands(view),
         deadlines=sorted(status.deadlines.items(), key=lambda item: item[1]) if status and not view.ended else [],
@@ -261,6 +268,8 @@ def screen_of(view: View, now: datetime) -> Screen:
         felt=[figure for figure in figures if figure.name in FELT],
         blocked_for="" if view.ended else _blocked_for(history, guide, data, now),
         events=_events(history, status.notes if status else report.notes if report else []),
+        audit=report.audit if report else [],
+        audit_fault=fault_of(report.audit) if report else "",
         figures=[figure for figure in figures if figure.name not in FELT],
         certificate=described(data.certificate, models.get("certificate")) if data.certificate else [],
         failed=failed_lines(report.failed_items if report else status.failed_items if status else []),
@@ -275,18 +284,23 @@ def screen_of(view: View, now: datetime) -> Screen:
     )
 
 
+def _is_still(status: Status | None) -> bool:
+    """Return whether nothing is being done, so that the last progress says nothing about now."""
+    if status is None:
+        return True
+    return status.request is not None or (status.waiting is not None and status.waiting.kind not in _PERIODIC)
+
+
 def headline(view: View, guide: Guide | None, data: MigrationData, now: datetime) -> Headline:
     """Return the large sentence and what it means."""
     status, phase = view.status, data.phase
-    if view.failure:
-        return _plain(Tone.DANGER, f"Failed: {view.failure.message}")
-    if view.report:
-        return _plain(*_end(view.report.outcome, view.report.summary))
     if view.ended:
-        return _plain(Tone.DANGER, f"Ended from outside: {view.execution.lower()}.")
+        return _ending(view)
     if status is None:
         return _plain(Tone.SILENT, f"No worker answers. The last known phase is {phase or 'unknown'}.")
     back = guide is not None and phase in guide.rollback
+    if request := status.request:
+        return _plain(Tone.ASKS, f"{phase}: {request.by} asks for {request.verb}; another person must approve it.")
     waiting = status.waiting
     if waiting and waiting.action:
         cost = _cutover_cost(guide, data) if waiting.kind is WaitKind.HOLD else ""
@@ -306,6 +320,14 @@ def headline(view: View, guide: Guide | None, data: MigrationData, now: datetime
     since = f" since {_TIME.format(round(entry.seconds(now)))}" if entry else ""
     blocked = f"; {guide.blocks}" if guide and phase in guide.blocked else ""
     return Headline(tone, f"{phase} {doing}{since}{blocked}.", f"{phase} {doing}{blocked}.")
+
+
+def _ending(view: View) -> Headline:
+    if view.report:
+        return _plain(*_end(view.report.outcome, view.report.summary))
+    if view.failure:
+        return _plain(Tone.DANGER, f"Failed: {view.failure.message}")
+    return _plain(Tone.DANGER, f"Ended from outside: {view.execution.lower()}.")
 
 
 def _cutover_cost(guide: Guide | None, data: MigrationData) -> str:
@@ -440,7 +462,8 @@ def _commands(view: View) -> list[Command]:
     if status is None or view.ended:
         return []
     quoted = shlex.quote(view.workflow_id)
-    enders = [verb for verb in status.legal_verbs if status.waiting and verb in status.waiting.ends_on]
+    first = (Verb.APPROVE, Verb.REJECT) if status.request else status.waiting.ends_on if status.waiting else ()
+    enders = [verb for name in first for verb in status.legal_verbs if verb == name]
     verbs = [*enders, *(verb for verb in status.legal_verbs if verb not in enders)]
     commands = [
         Command(verb.value, f"pulsar-migrate {verb} {quoted} --reason 'WHY'", _effect(verb, status)) for verb in verbs
@@ -451,6 +474,8 @@ def _commands(view: View) -> list[Command]:
 
 
 def _effect(verb: Verb, status: Status) -> str:
+    if verb is Verb.APPROVE and status.request:
+        return f"As another person than {status.request.by}: {status.request.effect}"
     if verb is Verb.PROCEED and status.waiting:
         return _PROCEED.get(status.waiting.kind, VERB_HELP[verb])
     return status.undo_cost if verb is Verb.ROLLBACK else VERB_HELP[verb]

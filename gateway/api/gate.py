@@ -50,9 +50,10 @@ class _Visit:
     status: int = 0
     begin: float = field(default_factory=time.monotonic)
     quiet: bool = False
+    routine: bool = False
 
     def log(self) -> None:
-        if self.quiet:
+        if self.quiet or (self.routine and self.status < HTTPStatus.BAD_REQUEST):
             return
         seen = {
             "identity": self.identity,
@@ -75,10 +76,15 @@ class Authenticates(Protocol):
 
 
 class Permission(Protocol):
-    """Rights that a request needs; `route` is its path for the access log."""
+    """Rights that a request needs.
+
+    `route` is its path for the access log, which leaves out a `routine` request that succeeds.
+    """
 
     @property
     def route(self) -> str: ...  # noqa: D102 - described above
+    @property
+    def routine(self) -> bool: ...  # noqa: D102
 
     def authorize(self, principal: Principal) -> None:
         """Check that a principal may send the request; raise `HTTPProblem` if not."""
@@ -208,7 +214,7 @@ class Gate:
 
     def _check_rights(self, scope: Scope, principal: Principal, visit: _Visit) -> None:
         request = self._find(scope["method"], scope["path"])
-        visit.route = request.route
+        visit.route, visit.routine = request.route, request.routine
         request.authorize(principal)
         if not self._requests.take(principal.identity):
             reason = f"{principal.identity} sends too many requests; retry later"

@@ -40,12 +40,14 @@ class Request(NamedTuple):
         route: its path there.
         needed: role that it needs.
         tenant, namespace: of its topics.
+        routine: a program sends it all the time.
     """
 
     route: str
     needed: Role
     tenant: str
     namespace: str
+    routine: bool = False
 
     def authorize(self, principal: Principal) -> None:
         """Check that a principal may send the request.

@@ -49,7 +49,10 @@
   const update = async () => {
     try {
       const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(LIMIT) });
-      if (!answer.ok) throw new Error((await answer.json()).reason || answer.statusText);
+      if (!answer.ok) {
+        say(`The page's process answers ${answer.status}: ${(await answer.json()).reason}. Cure: see its log.`);
+        return;
+      }
       const state = await answer.json();
       for (const [id, html] of Object.entries(state.parts)) {
         const element = document.getElementById(id);
@@ -60,9 +63,8 @@
       if (state.title && document.title !== state.title) document.title = state.title;
       const seen = state.at ? ` The page shows the state of ${state.at.slice(11, 19)} UTC.` : "";
       say(state.problem ? `${state.problem.cause} Cure: ${state.problem.cure}.${seen}` : "");
-    } catch (error) {
-      const why = error instanceof TypeError || error.name === "TimeoutError" ? "" : ` (${error.message})`;
-      say(`The page's own process does not answer${why}. Cure: start it again with pulsar-migrate page. This page then continues by itself.`);
+    } catch {
+      say("The page's own process does not answer. Cure: start it again with pulsar-migrate page. This page then continues by itself.");
     }
   };
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -138,6 +139,15 @@ async def test_tokens(temporal: Temporal, tmp_path: Path) -> None:
             broken = {"Authorization": "Basic $$$"}
             assert (await client.get(path, headers=broken)).status_code == HTTPStatus.UNAUTHORIZED
         assert (await client.get("/healthz")).status_code == HTTPStatus.OK
+
+
+async def test_polls_are_not_logged(client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
+    """An open browser asks every two seconds: only its first request, and refusals, are in the access log."""
+    caplog.set_level(logging.INFO, "gateway.access")
+    await client.get(f"/migration/{ID}")
+    await client.get(f"/parts/{ID}")
+    await client.post(f"/parts/{ID}")
+    assert [record.__dict__["status"] for record in caplog.records] == [200, 405]
 
 
 async def test_one_migration_only(temporal: Temporal) -> None:

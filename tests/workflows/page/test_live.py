@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from gateway.process import build_server, listen, url_of
-from models.lifecycle.verbs import Verb
+from models.lifecycle.verbs import Verb, VerbRequest
 from page.access import Viewers
 from page.app import build_app
 from page.process import LONGEST_ANSWER
 from page.settings import PREFIX, PageSettings
+from temporal.caller import NamesSender
+from temporal.converter import DATA_CONVERTER
 from tests.support.page.browser import Browser, find_chromium
 from tests.workflows.lifecycle.harness import Harness
 
@@ -36,6 +39,13 @@ async def serving(client: Client, port: int = 0) -> AsyncGenerator[str]:
     finally:
         server.should_exit = True
         await running
+
+
+async def steer(client: Client, workflow_id: str, verb: Verb) -> None:
+    """Give a verb."""
+    # The SDK leaves an overload of this method without types.
+    handle: Any = client.get_workflow_handle(workflow_id)
+    await handle.execute_update("steer", VerbRequest(verb=verb))
 
 
 async def until(browser: Browser, condition: str) -> None:
@@ -93,5 +103,21 @@ async def test_page_that_ended(stage: Harness) -> None:
         assert browser.evaluate("document.querySelector('.sentence').innerText.includes('waits for you')")
         async with serving(stage.client, int(address.rpartition(":")[2])):
             await until(browser, "document.querySelector('#problem').hidden")
+    await run.signal(Verb.ROLLBACK)
+    await run.ended()
+
+
+async def test_two_persons(stage: Harness) -> None:
+    """A step that waits for another person is named with its requester, and `approve` comes first."""
+    run = await stage.start(hold_before_cutover=True, two_persons=True)
+    await run.until(lambda status: Verb.PROCEED in status.legal_verbs)
+    target = stage.client.service_client.config.target_host
+    ana = await Client.connect(target, data_converter=DATA_CONVERTER, interceptors=[NamesSender("ana@one")])
+    await steer(ana, run.handle.id, Verb.PROCEED)
+    async with serving(stage.client) as address:
+        with Browser(CHROMIUM) as browser:
+            await asyncio.to_thread(browser.show, f"{address}/migration/{run.handle.id}")
+            await until(browser, contains(".sentence", "ana@one asks for proceed"))
+            await until(browser, contains(".commands li", "pulsar-migrate approve"))
     await run.signal(Verb.ROLLBACK)
     await run.ended()
