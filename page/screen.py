@@ -234,6 +234,7 @@ def screen_of(view: View, now: datetime) -> Screen:
     guide = guide_of(kind, {phase, *(entry.phase for entry in history)})
     data = data_of(view, guide)
     name = BATCH if guide is not None and guide is guides().get(BATCH) else kind
+    progress = None if _is_still(status) else data.progress
     models = KINDS[kind].models if kind in KINDS and name != BATCH else {}
     figures = described(data.figures, models.get("figure"), zeros=False)
     file = printable_json((report or view).model_dump_json(indent=2)) if view.ended else ""
@@ -250,7 +251,7 @@ def screen_of(view: View, now: datetime) -> Screen:
         headline=headline(view, guide, data, now),
         alarms=status.alarms if status else [],
         silence=view.silence,
-        phases=_phases(history, data, guide, now),
+        phases=_phases(history, data._replace(progress=progress), guide, now),
         line_each=guide.line_each if guide else "",
         blocks=guide.blocks if guide else "",
         back=_back(status, guide.rollback if guide else (), now) if status and not view.ended else None,
@@ -260,7 +261,7 @@ def screen_of(view: View, now: datetime) -> Screen:
         old_side=old_side(name, data),
         waiting=status.waiting if status and not view.ended else None,
         request=status.request if status and not view.ended else None,
-        progress=None if _is_still(status) else data.progress,
+        progress=progress,
         steps=[] if view.ended else [_step(step.name, step.attempt, step.last_failure) for step in view.steps],
         commands=_commands(view),
         deadlines=sorted(status.deadlines.items(), key=lambda item: item[1]) if status and not view.ended else [],
