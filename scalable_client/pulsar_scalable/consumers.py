@@ -420,9 +420,13 @@ class SegmentsConsumer(ABC):
         position = position_of(raw.message_id())
         with self._lock:
             source.last_activity = max(source.last_activity, time.monotonic())
-            waiting = source.waiting.get(position)
-            # With order, the later delivery counts, because it has the broker's order.
-            if waiting and not self._is_ordered(source):  # mutant: scalable-client/what-comes-again-comes-last
+            if self._is_ordered(source):  # mutant: scalable-client/what-comes-again-comes-last
+                # A broker that sends a message again also sends all later ones again, in order. So none of those that
+                # were queued before may come ahead of it.
+                # mutant: scalable-client/what-was-queued-before-comes-first
+                while source.waiting and next(reversed(source.waiting)) >= position:
+                    source.waiting.popitem()
+            elif waiting := source.waiting.get(position):
                 # Brokers redeliver unacknowledged messages after a lost connection, after a segment was loaded again,
                 # and when one message of a batch is redelivered.
                 waiting.replace_delivery(raw)

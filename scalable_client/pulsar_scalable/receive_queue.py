@@ -27,7 +27,8 @@ class Source:
         buckets: all entry buckets of the segment if consumers share it; empty for a single consumer.
         receiver: the open receiver, or None.
         handed: messages that the application has not acknowledged yet, by position.
-        waiting: messages that wait for the application, by position; others in the queue are repeated deliveries.
+        waiting: messages that wait for the application, by position, in the order of the queue; others in the queue
+            are repeated deliveries.
         last_activity: monotonic time of the last message.
         idle_timeout: seconds of silence after which a sealed segment is attached again.
         was_idle: it needed no receiver at the last check.

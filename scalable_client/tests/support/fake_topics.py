@@ -462,9 +462,13 @@ class FakeWorld:
 
     def redeliver_all(self, segment: int) -> None:
         """Send all unacknowledged messages again, as brokers do for consumers that reconnect."""
+        self.redeliver(segment, *range(len(self.segments[segment].log)))
+
+    def redeliver(self, segment: int, *entries: int) -> None:
+        """Send these again, if they are unacknowledged: a part of what reconnecting consumers get."""
         with self.lock:
             for cursor in self.segments[segment].cursors.values():
-                cursor.taken.clear()
+                cursor.taken.difference_update(entries)
 
     def last_position(self, topic: str) -> bytes | None:
         """Return the id of a segment's last message."""

@@ -149,6 +149,22 @@ def test_a_stream_takes_the_order_of_the_broker(world: FakeWorld) -> None:
         assert take(consumer, 4) == ["a", "b", "c", "d"]
 
 
+def test_a_stream_is_slower_than_a_redelivery(world: FakeWorld) -> None:
+    """Once a broker has begun to send messages again, none that was queued before comes ahead of an older one."""
+    with stream(world, "one") as consumer:
+        world.assign("one", 0)
+        world.store(0, *"abcde")
+        assert consumer.receive(5000).data() == b"a"
+        cursor = world.segments[0].cursors["bill"]
+        wait_until_equal("the others", lambda: cursor.taken, {0, 1, 2, 3, 4}, 5)
+        world.redeliver(0, 0, 1, 2)
+        wait_until_equal("the first of it again", lambda: cursor.taken, {0, 1, 2, 3, 4}, 5)
+        received = [consumer.receive(5000) for _ in range(3)]
+        world.redeliver(0, 3, 4)
+        received += [consumer.receive(5000) for _ in range(2)]
+        assert data(received) == ["a", "b", "c", "d", "e"]
+
+
 def test_a_cumulative_acknowledgement_that_is_lost(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sealed segment whose acknowledgement went with a connection comes again until the broker has it."""
     monkeypatch.setattr("pulsar_scalable.receive_queue._FIRST_IDLE_TIMEOUT", 0.3)
