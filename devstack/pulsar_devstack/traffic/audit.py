@@ -30,6 +30,7 @@ from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Rece
 
 # Clients collect acknowledgements for 0.1 s before they send them.
 _ACKNOWLEDGEMENT_SECONDS = 1.0
+_SHOWN = 5
 
 
 class Tolerated(Enum):
@@ -92,7 +93,8 @@ class SubscriptionAudit:
         received: messages that arrived, each counted once.
         lost: messages that were acknowledged to their producer and did not arrive.
         duplicates: messages that arrived more than once.
-        reordered: messages that first arrived after a later one of their key; 0 for a shared subscription.
+        late: messages that first arrived after a later one of their key, and which one that was, in order of time;
+            none of a shared subscription.
         corrupt: messages whose body is not what was sent.
         dead: consumers that no longer get messages although some are missing, or others of a shared subscription do.
         errors: what its consumers met, and how often.
@@ -104,10 +106,15 @@ class SubscriptionAudit:
     received: int
     lost: int
     duplicates: Duplicates
-    reordered: int
+    late: tuple[str, ...]
     corrupt: int
     dead: tuple[str, ...]
     errors: dict[str, int]
+
+    @property
+    def reordered(self) -> int:
+        """Messages that first arrived after a later one of their key."""
+        return len(self.late)
 
 
 @dataclass(frozen=True)
@@ -199,8 +206,9 @@ class DeliveryAudit:
                 "out of order": subscription.reordered,
                 "corrupt": subscription.corrupt,
             }
-            wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-            faults += [f"{subscription.topic}, {subscription.name}: {wrong}"] if wrong else []
+            wrong = [f"{count} {what}" for what, count in counts.items() if count]
+            wrong += subscription.late[:_SHOWN]
+            faults += [f"{subscription.topic}, {subscription.name}: {', '.join(wrong)}"] if wrong else []
         return faults
 
 
@@ -293,7 +301,7 @@ def _subscription(
         len(seen),
         len(lost),
         _duplicates(arrivals),
-        _reordered(message for message, _ in arrivals) if kind.ordered else 0,
+        tuple(_late(message for message, _ in arrivals)) if kind.ordered else (),
         sum(record.corrupt for record in records),
         tuple(_dead(kind, records, list(wanted.values()), lost=bool(lost))),
         dict(Counter(reason for record in records for _, reason in record.errors)),
@@ -320,11 +328,16 @@ def _was_cut_off(at: float, breaks: Iterable[float]) -> bool:
     return any(at <= broken <= at + _ACKNOWLEDGEMENT_SECONDS for broken in breaks)
 
 
-def _reordered(arrivals: Iterable[Received]) -> int:
-    by_key: dict[str, list[int]] = defaultdict(list)
+def _late(arrivals: Iterable[Received]) -> list[str]:
+    by_key: dict[str, dict[int, Received]] = defaultdict(dict)
     for arrival in arrivals:
-        by_key[arrival.key].append(arrival.number)
-    return sum(len(out_of_order(numbers)) for numbers in by_key.values())
+        by_key[arrival.key].setdefault(arrival.number, arrival)
+    late = [
+        (arrival, next(before for before in first.values() if before.number > arrival.number))
+        for first in by_key.values()
+        for arrival in map(first.__getitem__, out_of_order([*first]))
+    ]
+    return [f"{arrival} after {before}" for arrival, before in sorted(late, key=lambda pair: pair[0].at)]
 
 
 def _dead(

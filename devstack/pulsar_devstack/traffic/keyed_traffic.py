@@ -31,10 +31,10 @@ class Arrivals:
     def __init__(self, name: str = "", kind: Subscribed = Subscribed.EXCLUSIVE) -> None:
         self.record = ConsumerRecord(ConsumerPlan(name, "", Language.PYTHON_SCALABLE, kind, named=name))
 
-    def take(self, message: Message) -> None:
-        """Note a message."""
+    def take(self, message: Message, consumer: str = "") -> None:
+        """Note a message, and which consumer got it."""
         arrival, sound = read(message, Language.PYTHON_SCALABLE)
-        self.record.received.append(arrival)
+        self.record.received.append(arrival._replace(consumer=consumer))
         self.record.corrupt += not sound
 
     @property
@@ -165,6 +165,7 @@ class Receiving:
         self._thread.join()
 
     def _run(self) -> None:
+        name = "" if isinstance(self._consumer, CheckpointConsumer) else self._consumer.consumer_name
         while not self._stop.is_set():
             try:
                 message = self._consumer.receive(200)
@@ -173,7 +174,7 @@ class Receiving:
             except AlreadyClosed:
                 # The test has failed before this thread ended.
                 return
-            self.received.take(message)
+            self.received.take(message, name)
             if not isinstance(self._consumer, CheckpointConsumer):
                 try:
                     self._consumer.acknowledge(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pulsar_devstack.traffic.plan import ConsumerPlan, ProducerPlan
@@ -33,12 +34,18 @@ class Received(NamedTuple):
         at: when, in seconds since the epoch.
         place: where the message is: ledger, entry, partition and index in its batch; of a scalable topic the segment,
             and the place in it.
+        consumer: name of the consumer, where several share a record.
     """
 
     key: str
     number: int
     at: float
     place: str
+    consumer: str = ""
+
+    def __str__(self) -> str:
+        at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
+        return f"{self.key}:{self.number} ({self.place}, {at}{self.consumer and f', {self.consumer}'})"
 
     @property
     def segment(self) -> int:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_devstack.traffic.audit import DeliveryAudit, Duplicates, audit_delivery, in_flight, out_of_order
+from pulsar_devstack.traffic.audit import DeliveryAudit, Duplicates, Tolerated, audit_delivery, in_flight, out_of_order
 from pulsar_devstack.traffic.client_log import ClientLog, V5Log
 from pulsar_devstack.traffic.plan import (
     MOVABLE,
@@ -98,6 +98,18 @@ def test_order_counts_over_all_consumers(kind: Subscribed) -> None:
     late.received = [late.received[0]._replace(at=5.0)]
     audit = _audit(_sent(3), early, late)
     assert audit.reordered == (0 if kind is Subscribed.SHARED else 1)
+
+
+def test_a_late_message_is_described() -> None:
+    """Key, number, place, time and consumer of a message out of order are known, and of the one that came before it."""
+    consumer = _received([0, 3, 1, 2, 3, 1])
+    consumer.received[2] = consumer.received[2]._replace(consumer="c7")
+    [line] = _audit(_sent(4), consumer).faults(Tolerated.DUPLICATES)
+    first = "p/0:3 (1:3, 1970-01-01T00:00:01.500+00:00)"
+    assert line == (
+        f"{_TOPIC}, Exclusive: 2 out of order, p/0:1 (1:1, 1970-01-01T00:00:02.500+00:00, c7) after {first},"
+        f" p/0:2 (1:2, 1970-01-01T00:00:03.500+00:00) after {first}"
+    )
 
 
 def test_a_producer_is_dead_after_an_error_that_was_the_last() -> None:
