@@ -34,7 +34,16 @@ FORGET_SECONDS = 60.0
 
 _RUN = ("workflow_id", "run_id", "kind", "cluster")
 
-_FOR_OPERATOR = frozenset({WaitKind.PAUSE, WaitKind.DECISION, WaitKind.GATE, WaitKind.ERROR_BUDGET, WaitKind.NOT_AFTER})
+_FOR_OPERATOR = frozenset(
+    {
+        WaitKind.PAUSE,
+        WaitKind.DECISION,
+        WaitKind.GATE,
+        WaitKind.ERROR_BUDGET,
+        WaitKind.NOT_AFTER,
+        WaitKind.STOP_SWITCH,
+    }
+)
 """Waits that only an operator ends."""
 
 _log = logging.getLogger(__name__)
@@ -60,6 +69,7 @@ def _gauge(name: str, meaning: str, *labels: str) -> Gauge:
 
 
 STARTED = _gauge("started_timestamp_seconds", "Start of the migration")
+INFO = _gauge("info", "1, with what is migrated to, and who started it", "target", "started_by")
 ANSWERS = _gauge("answers", "1 if the workflow answered, 0 if no worker did in time")
 PHASE = _gauge("phase", "1 for the running phase", "phase")
 PHASE_SECONDS = _gauge("phase_seconds", "Time that a phase took, or has taken so far", "phase")
@@ -70,6 +80,9 @@ WAITING = _gauge(
     "Start of the current wait; operator: must one act",
     "wait",
     "operator",
+)
+APPROVAL = _gauge(
+    "approval_since_timestamp_seconds", "Since when a step waits for the approval of a second person", "verb"
 )
 PAUSED = _gauge("paused", "1 while the operator has paused it")
 ALARMS = _gauge("alarms", "Number of dangers that the status shows in red")
@@ -250,6 +263,7 @@ _READINGS = {ReadingName.PUBLISHERS: PUBLISHERS, ReadingName.BACKLOG: BACKLOG}
 
 def _add_status(samples: Samples, labels: dict[str, str], status: Status, now: datetime) -> None:
     samples.add(OUTCOME, {**labels, "outcome": status.outcome.value, "failure": ""}, 1)
+    samples.add(INFO, {**labels, "target": status.target, "started_by": status.started_by}, 1)
     samples.add(PHASE, {**labels, "phase": status.phase}, 1)
     seconds: dict[str, float] = {}
     for entry in status.history:
@@ -261,6 +275,8 @@ def _add_status(samples: Samples, labels: dict[str, str], status: Status, now: d
     samples.add(PAUSED, labels, status.paused)
     samples.add(ALARMS, labels, len(status.alarms))
     samples.add(FAILED_ITEMS, labels, sum(failed.count for failed in status.failed_items))
+    if request := status.request:
+        samples.add(APPROVAL, {**labels, "verb": request.verb.value}, request.since.timestamp())
     if waiting := status.waiting:
         operator = "true" if needs_operator(waiting) else "false"
         wait = {**labels, "wait": waiting.kind.value, "operator": operator}

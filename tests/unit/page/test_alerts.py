@@ -14,6 +14,7 @@ import yaml
 
 from gateway.metrics import DURATION, IN_FLIGHT, REQUESTS
 from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, Waiting, WaitKind
+from models.lifecycle.verbs import ApprovalRequest, Verb
 from models.topic_controller.record import Change, Mutation
 from models.topic_controller.state import ControllerStatus
 from page.metrics import FAILURES, GAUGES, Samples, add_snapshot
@@ -74,6 +75,11 @@ def waiting(kind: WaitKind, since: float, **more: Any) -> Minutes:
     return migration(waiting=Waiting(kind=kind, why="w", since=at(since), **more))
 
 
+def asked(since: float) -> Minutes:
+    """Return a migration with a step that waits for a second person since a minute."""
+    return migration(request=ApprovalRequest(verb=Verb.PROCEED, effect="cuts over", by="ana", since=at(since)))
+
+
 def step(attempt: int, failure: str, **report: Any) -> Minutes:
     """Return a migration with a pending step."""
     reading = StepReading("copy", attempt, failure, ProgressReport(**report))
@@ -127,6 +133,7 @@ def quiet(minute: int) -> Snapshot:
 
 SCENES = {
     "PulsarMigrationWaitsForOperator": Scene(waiting(WaitKind.DECISION, 10), waiting(WaitKind.DECISION, 20)),
+    "PulsarMigrationNeedsApproval": Scene(asked(10), asked(20)),
     "PulsarMetadataWritesBlocked": Scene(step(1, "", blocked_since=at(28)), step(1, "", blocked_since=at(29.5))),
     "PulsarBrokersAway": Scene(away(20, 35), away(28, 35)),
     "PulsarMigrationWindowEndsSoon": Scene(

@@ -27,6 +27,7 @@ from models.lifecycle.status import (
     Waiting,
     WaitKind,
 )
+from models.lifecycle.verbs import ApprovalRequest, Verb
 from models.topic_controller.state import ControllerStatus
 from page.metrics import FORGET_SECONDS, GAUGES, MAX_AGE_SECONDS, MetricsSource, needs_operator
 from page.snapshot import (
@@ -120,6 +121,8 @@ async def test_status_of_a_migration() -> None:
                 alarms=["late writes"],
                 failed_items=[failed],
                 committed=True,
+                started_by="ana",
+                request=ApprovalRequest(verb=Verb.PROCEED, effect="cuts over", by="ana", since=NOW),
                 deadlines={"window": NOW + timedelta(hours=1)},
             )
         )
@@ -132,6 +135,8 @@ async def test_status_of_a_migration() -> None:
     assert samples[key("point_of_no_return_passed")] == 1
     since = samples[key("waiting_since_timestamp_seconds", wait="decision", operator="true")]
     assert since == waiting.since.timestamp()
+    assert samples[key("info", target="oxia://o", started_by="ana")] == 1
+    assert samples[key("approval_since_timestamp_seconds", verb="proceed")] == NOW.timestamp()
     assert (samples[key("paused")], samples[key("alarms")], samples[key("failed_items")]) == (1, 1, 3)
     assert samples[key("deadline_timestamp_seconds", deadline="window")] == (NOW + timedelta(hours=1)).timestamp()
     assert samples[key("outcome", outcome="running", failure="")] == 1
