@@ -17,7 +17,7 @@ from cli.commands.list import list_command
 from cli.commands.page import page_command
 from cli.commands.plans import schema_command, validate_command
 from cli.commands.processes import codec_server_command, gateway_command, worker_command
-from cli.commands.start import start_app
+from cli.commands.start import plan_app, start_app
 from cli.commands.status import report_command, status_command
 from cli.commands.steering import cutover_at_command, hold_command, throttle_command, verb_command, window_command
 from cli.migrations import commands_of
@@ -41,6 +41,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.add_typer(plan_app(), name="plan", rich_help_panel=_MIGRATIONS)
 app.add_typer(start_app(), name="start", rich_help_panel=_MIGRATIONS)
 for _name, _command in {
     "validate": validate_command,

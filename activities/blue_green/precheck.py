@@ -39,6 +39,7 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import covered
 from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.fingerprint import cluster_facts
 from activities.pulsar.releases import refuse_untested
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
@@ -178,6 +179,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
     result = Precheck(
         blockers=tuple(findings.blockers),
         warnings=tuple(findings.warnings),
+        fingerprint=_green_facts(task, findings, names),
         questions=tuple(_questions(task, usage)),
         survey=survey,
         missing=missing,
@@ -193,6 +195,14 @@ def _unusable(task: AnyBlueGreenTask, findings: Findings) -> Precheck:
     if any(blocker.code.startswith(_NOT_BLUE) for blocker in findings.blockers):
         return result
     return _covered(task, result, FeatureCensus(task.input.cluster), selected(task.blue, task.input))
+
+
+def _green_facts(task: AnyBlueGreenTask, findings: Findings, names: Sequence[str]) -> dict[str, str]:
+    """Return the facts of green that a receipt keeps, and how many namespaces move."""
+    facts = {"green release": str(task.green_release), "namespaces": str(len(names))}
+    store, access = task.input.green.store, task.stores(task.input.green)
+    findings.check("green", lambda: facts.update(cluster_facts(store, access, of="green ")), of="GREEN")
+    return facts
 
 
 def _covered(task: AnyBlueGreenTask, result: Precheck, census: FeatureCensus, namespaces: Sequence[str]) -> Precheck:

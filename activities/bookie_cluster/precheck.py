@@ -146,6 +146,7 @@ class SwitchPrecheckRun:
             ids=self._ids,
             brokers=self._brokers,
             bookies=tuple(sorted(target.free)) if target else (),
+            fingerprint={f"target bookie {bookie}": "writable" for bookie in (target.free if target else ())},
             free_bytes=sum(target.free.values()) if target else 0,
             needed_bytes=needed,
             estimated_copy_seconds=guess.copy_seconds,

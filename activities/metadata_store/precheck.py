@@ -156,6 +156,10 @@ class PrecheckRun:
             survey=survey,
             participants=self._participants,
             flag=self._flag,
+            fingerprint={
+                "migration flag": self._flag,
+                **dict.fromkeys((f"participant {name}" for name in self._participants), "ready"),
+            },
             estimated_copy_seconds=round(seconds * _COPY_PER_READ, 1),
             estimated_blocked_seconds=self._blocked_seconds(seconds),
             estimate_basis=f"the source was read in {seconds:.1f} s just now",

@@ -11,6 +11,7 @@ from activities.lifecycle.precheck import Findings
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.fingerprint import check_receipt, cluster_facts, common_facts
 from activities.pulsar.registrations import brokers
 from activities.pulsar.releases import SeenBroker, check_zookeepers
 from clients.pulsar.admin.access import AdminAccess
@@ -58,12 +59,17 @@ def survey(
     return seen
 
 
-def check_zookeeper(findings: Findings, store: StoreUrl, access: Access, accepted: Accepted) -> None:
-    """Add findings for untested ZooKeeper releases of a metadata store; nothing for another store."""
-    if store.scheme == "zk":
-        own = access.to(store)
-        versions = {host: zookeeper_release(host, access=own.zookeeper, timeout=own.timeout) for host in store.hosts}
-        check_zookeepers(findings, versions, accepted)
+def check_zookeeper(findings: Findings, store: StoreUrl, access: Access, accepted: Accepted) -> dict[str, str]:
+    """Add findings for untested ZooKeeper releases of a metadata store, and return the releases by server.
+
+    Nothing is found for another store.
+    """
+    if store.scheme != "zk":
+        return {}
+    own = access.to(store)
+    versions = {host: zookeeper_release(host, access=own.zookeeper, timeout=own.timeout) for host in store.hosts}
+    check_zookeepers(findings, versions, accepted)
+    return versions
 
 
 def covered(
@@ -75,7 +81,9 @@ def covered(
     store: StoreUrl,
     access: Access,
 ) -> ResultT:
-    """Return the result of a precheck with the features in use, and with blockers for what is not covered.
+    """Return the result of a precheck with the features in use and the facts of a receipt.
+
+    It has blockers for features that are not covered, and for facts that differ from the receipt of the input.
 
     Args:
         result: of the migration's own checks.
@@ -89,13 +97,18 @@ def covered(
     is_complete = findings.check("the census of features", lambda: fill(census), of="CENSUS")
     codes = {blocker.code for blocker in result.blockers}
     features = census.check(findings, input.kind, input.accept, codes)
+    fingerprint: dict[str, str] = {}
     if is_complete:  # A server of another kind at that address would only time out.
-        check_zookeeper(findings, store, access, input.accepted)
+        releases = check_zookeeper(findings, store, access, input.accepted)
+        own = cluster_facts(store, access, census.brokers)
+        fingerprint = {**result.fingerprint, **own, **common_facts(features, releases)}
+        check_receipt(findings, input, fingerprint)
     return result.model_copy(
         update={
             "blockers": (*result.blockers, *findings.blockers),
             "warnings": (*result.warnings, *findings.warnings),
             "features": features,
+            "fingerprint": fingerprint,
         }
     )
 

@@ -72,6 +72,7 @@ def survey(task: NamespaceTask) -> Survey:
     result = result.model_copy(
         update={
             "blockers": tuple(findings.blockers),
+            "fingerprint": {"namespaces": str(len(namespaces))},
             "topics": len(names),
             "namespaces": len(namespaces),
             "subscriptions": sum(topic_survey.subscriptions for topic_survey in surveys),
@@ -107,6 +108,7 @@ def _planned(result: Precheck, topic: TopicInventory) -> Precheck:
     durable = topic.durable
     return result.model_copy(
         update={
+            "fingerprint": {"partitions": str(topic.partitions)},
             "parents": len(parents),
             "partitioned": topic.partitions > 0,
             "children": tuple(segment.descriptor for segment in planned(topic.name, topic.partitions).active),

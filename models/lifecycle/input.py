@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from models.base import Frozen, refusal, valid_fields
-from models.lifecycle.fields import Bool, Time
+from models.field_texts import INTERNAL
+from models.lifecycle.fields import Bool, Duration, Time
+from models.lifecycle.receipt import Receipt
 
 _KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null", "bytes": "bytes"}
 
@@ -106,12 +109,34 @@ class MigrationInput(CoveredInput):
             Without it, the migration passes its point of no return by itself.
         cutover_at: earliest start of the cut-over, with its time zone; the copy is kept up to date until then.
         two_persons: one person asks for a step that costs a copy back or cannot be undone, and another one approves it.
+        receipt: of the plan; the precheck refuses the start if the servers differ from it.
+        receipt_max_age: oldest receipt that the start may have; any age by default.
     """
 
     dry_run: Bool = False
     hold_before_cutover: Bool = True
     cutover_at: Time | None = None
     two_persons: Bool = False
+    receipt: Annotated[Receipt | None, INTERNAL] = None
+    receipt_max_age: Duration | None = Field(default=None, gt=timedelta(0))
+
+    @model_validator(mode="after")
+    def _receipt_fits(self) -> Self:
+        if self.receipt_max_age is not None and self.receipt is None and not self.dry_run:
+            raise ValueError("receipt_max_age needs a receipt; start with --receipt FILE, or leave it out")
+        if self.receipt is None:
+            return self
+        for name, planned, own in (
+            ("kind", self.receipt.kind, self.kind.partition("/")[0]),
+            ("cluster", self.receipt.cluster, self.cluster),
+        ):
+            if planned != own:
+                raise ValueError(f"the receipt is of the {name} {planned}, and this is {own}; plan again")
+        # Both are read by this version: a default that another version had is not a difference.
+        planned = type(self).model_validate(self.receipt.input)
+        if differences := self.receipt.input_drift(planned, self):
+            raise ValueError(f"the input differs from the receipt: {'; '.join(differences)}; plan again")
+        return self
 
     @model_validator(mode="after")
     def _two_persons_are_asked(self) -> Self:

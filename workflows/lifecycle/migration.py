@@ -18,6 +18,7 @@ from models.lifecycle.input import Continued, MigrationInput
 from models.lifecycle.names import keyword
 from models.lifecycle.policy import TWO_PERSONS, PhasePolicy
 from models.lifecycle.preview import VerbPreview, preview_of
+from models.lifecycle.receipt import Receipt
 from models.lifecycle.report import PrecheckResult, Report
 from models.lifecycle.state import StateT
 from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status, Undo, shown_reason
@@ -132,6 +133,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     def report(self, outcome: Outcome, summary: str) -> Report[Any, Any]:
         """Return the migration's result."""
         state = self.state
+        prechecks = [fact for _, fact in state.facts if isinstance(fact, PrecheckResult)]
         return Report[Any, Any](
             kind=self.board.kind,
             cluster=self.input.cluster,
@@ -144,7 +146,23 @@ class Migration(OneInput, Generic[InputT, StateT]):
             failed_items=list(state.failed.values()),
             started_by=state.started_by,
             audit=list(state.audit.entries),
-            features=[use for _, fact in state.facts if isinstance(fact, PrecheckResult) for use in fact.features],
+            features=[use for precheck in prechecks for use in precheck.features],
+            receipt=self._receipt(prechecks) if outcome is Outcome.PLANNED else None,
+        )
+
+    def _receipt(self, prechecks: Sequence[PrecheckResult]) -> Receipt | None:
+        """Return the receipt of the dry run; None if it found blockers, or compared nothing."""
+        precheck = next(iter(prechecks), None)
+        if precheck is None or precheck.blockers or not precheck.fingerprint:
+            return None
+        return Receipt.of(
+            self.board.kind,
+            self.input.cluster,
+            planned_at=workflow.now(),
+            input=self.input.as_json(),
+            facts=precheck.fingerprint,
+            counts=precheck.counts,
+            warnings=precheck.warnings,
         )
 
     def _end(self, outcome: Outcome) -> None:

@@ -114,6 +114,29 @@ def test_dry_run_writes_nothing(cluster: Cluster, environment: Environment) -> N
     assert any("known defect BATCH_ACKS_UNSAVED (#26498)" in note for note in ready.notes)
 
 
+def test_a_receipt_binds_a_start_to_the_servers(cluster: Cluster, environment: Environment) -> None:
+    """A receipt names the servers, fits while nothing changes, and refuses the start once a cluster was added."""
+    stack = cluster.stack
+    receipt = environment.operator.run(cluster.input(dry_run=True)).receipt
+    assert receipt is not None
+    named = [f"broker {url.removeprefix('http://')}" for url in stack.admin_urls]
+    assert all(receipt.facts[name].startswith("Pulsar ") for name in named)
+    assert any(name.startswith("ZooKeeper ") for name in receipt.facts)
+    assert any(fact.startswith("instance ") for fact in receipt.facts.values())
+    bound = cluster.input(receipt=receipt.model_dump(mode="json"))
+    again = environment.operator.run(bound.model_copy(update={"dry_run": True}))
+    assert again.summary.startswith("ready:"), again.summary
+    with stores.kazoo(stack.zk_url) as source:
+        source.create("/admin/clusters/other", b"{}")
+        try:
+            refusal = str(environment.operator.refusal(bound))
+        finally:
+            source.delete("/admin/clusters/other")
+    assert "[RECEIPT_DRIFT] 1 facts differ" in refusal
+    assert f"clusters in {stack.zk_url}" in refusal
+    assert ", other" in refusal
+
+
 def test_live_migration_under_traffic(cluster: Cluster, environment: Environment, traffic: Traffic) -> None:
     """The migration commits while messages flow, every record is in the target as promised, and no message is lost."""
     stack = cluster.stack

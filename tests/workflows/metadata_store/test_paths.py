@@ -8,14 +8,17 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.fingerprint import check_receipt
 from models.lifecycle.failures import Blocker, FailureKind
 from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
+from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import ChangeCopy
 from tests.workflows.lifecycle.doubles import OWN_QUEUE
 from tests.workflows.lifecycle.harness import Harness
-from tests.workflows.metadata_store.activities import COPIED, LIVE, OFFLINE, PLAN, READY, Script
+from tests.workflows.metadata_store.activities import COPIED, LIVE, OFFLINE, PLAN, READY, SURVEY, Script
 
 BLOCKERS = (
     Blocker(code="TARGET_NOT_EMPTY", cause="the target holds records.", cure="empty it"),
@@ -33,6 +36,46 @@ async def test_dry_run_gives_the_plan(stage: Harness) -> None:
         "(the source was read in 1.0 s just now)"
     )
     assert report.notes[0].endswith("Z warning: the target is not empty")
+
+
+async def test_a_plan_without_blockers_has_a_receipt(stage: Harness) -> None:
+    """The receipt of a dry run has the input and the facts, and starts a migration of the same input only."""
+    facts = {"pulsar-migrate": "0.2.0", "broker b-1": "Pulsar 5.0.1"}
+    ready = READY.model_copy(update={"fingerprint": facts})
+    plan = await (await stage.start(Script(precheck=ready), dry_run=True)).report()
+    assert plan.receipt is not None
+    assert (plan.receipt.facts, plan.receipt.kind) == (facts, "metadata-store")
+    assert plan.receipt.counts["survey.records"] == SURVEY.records
+    assert plan.receipt.input == {"cluster": plan.cluster, **PLAN}
+    receipt = plan.receipt.model_dump(mode="json")
+    assert (await (await stage.start(cluster=plan.cluster, receipt=receipt)).report()).outcome is Outcome.DONE
+    failure = await (await stage.start(cluster=plan.cluster, receipt=receipt, concurrency=4)).typed_failure()
+    assert failure.type == FailureKind.INVALID_INPUT
+    assert "the input differs from the receipt: concurrency: 16 → 4; plan again" in failure.message
+
+
+async def test_a_plan_with_blockers_has_no_receipt(stage: Harness) -> None:
+    """A plan that is not ready binds no start."""
+    blocked = READY.model_copy(update={"blockers": BLOCKERS, "fingerprint": {"broker b-1": "Pulsar 5.0.1"}})
+    assert (await (await stage.start(Script(precheck=blocked), dry_run=True)).report()).receipt is None
+
+
+async def test_drift_ends_the_start_before_anything_is_written(stage: Harness) -> None:
+    """Facts that differ from the receipt end the workflow as `PrecheckFailed`, with each difference."""
+    findings, seen = Findings(), {"broker b-1": "Pulsar 5.0.2"}
+    ready = READY.model_copy(update={"fingerprint": {"broker b-1": "Pulsar 5.0.1"}})
+    plan = await (await stage.start(Script(precheck=ready), dry_run=True)).report()
+    assert plan.receipt is not None
+    receipt = plan.receipt.model_dump(mode="json")
+    input = MetadataStoreInput.model_validate({**plan.receipt.input, "receipt": receipt})
+    check_receipt(findings, input, seen)
+    drifted = ready.model_copy(update={"blockers": (*findings.blockers,)})
+    run = await stage.start(Script(precheck=drifted), cluster=plan.cluster, receipt=receipt)
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.PRECHECK_FAILED
+    assert "[RECEIPT_DRIFT] 1 facts differ from the receipt of " in failure.message
+    assert "broker b-1: Pulsar 5.0.1 → Pulsar 5.0.2" in failure.message
+    assert run.script.steps == ["precheck"]
 
 
 async def test_dry_run_names_blockers(stage: Harness) -> None:

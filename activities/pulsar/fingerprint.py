@@ -1,0 +1,78 @@
+"""Facts of a cluster to which a receipt binds the start of a migration: what changes only if somebody changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.exclusion import CLUSTERS
+from activities.pulsar.registrations import registered
+from activities.pulsar.releases import SeenBroker
+from clients.store import Record, name_of, text_of
+from clients.stores import Access, open_reader
+from models.coverage.results import FeatureUse
+from models.lifecycle.failures import summarize
+from models.lifecycle.input import MigrationInput, WorkflowInput
+from models.lifecycle.receipt import RECEIPT_DRIFT
+from models.store_url import StoreUrl
+
+# Written once, by BookKeeper's setup of a cluster.
+_INSTANCE = b"/ledgers/INSTANCEID"
+_SHOWN = 20
+
+
+def cluster_facts(
+    store: StoreUrl, access: Access, brokers: Sequence[SeenBroker] = (), *, of: str = ""
+) -> dict[str, str]:
+    """Return the facts of a cluster, by name.
+
+    Args:
+        store: metadata store of its brokers.
+        access: credentials and timeout of stores.
+        brokers: those that reported their release.
+        of: prefix of the names.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with open_reader(store, access) as reader:
+        services = [service.name for service in registered(reader)]
+        clusters = sorted(name_of(path) for path in reader.children(CLUSTERS.encode()))
+        (instance,) = reader.read([_INSTANCE])
+    versions = {broker.name: f"Pulsar {broker.version or 'unknown'}" for broker in brokers}
+    facts = {f"clusters in {store}": ", ".join(clusters) or "none"}
+    facts |= {name: versions.get(name, "registered") for name in services}
+    if isinstance(instance, Record):
+        facts[f"ledgers of {store}"] = f"instance {text_of(instance.value, instance.path)}"
+    return {f"{of}{name}": fact for name, fact in facts.items()}
+
+
+def common_facts(features: Sequence[FeatureUse], zookeepers: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts of each migration: its own version, those of ZooKeeper, and the features in use."""
+    facts = {"pulsar-migrate": version("pulsar-migrate")}
+    facts |= {f"ZooKeeper {server}": release or "unknown" for server, release in zookeepers.items()}
+    accepted = {True: ", accepted", False: ""}
+    return facts | {f"feature {use.feature}": f"{use.outcome}{accepted[use.accepted]}" for use in features}
+
+
+def check_receipt(findings: Findings, input: WorkflowInput, facts: Mapping[str, str]) -> None:
+    """Add a blocker if servers differ from the receipt of the input, or if the receipt is too old."""
+    if not isinstance(input, MigrationInput) or input.receipt is None:
+        return
+    receipt, age = input.receipt, datetime.now(UTC) - input.receipt.planned_at
+    differences = receipt.drift(facts)  # mutant: shared/a-receipt-is-not-compared
+    if differences:
+        findings.block(
+            RECEIPT_DRIFT,
+            f"{len(differences)} facts differ from the receipt of {receipt.planned_at:%Y-%m-%d %H:%M}Z: "
+            f"{summarize(differences, shown=_SHOWN)}",
+            "check what changed, plan again, and start with the new receipt",
+        )
+    if input.receipt_max_age is not None and age > input.receipt_max_age:
+        findings.block(
+            "RECEIPT_TOO_OLD",
+            f"the receipt of {receipt.planned_at:%Y-%m-%d %H:%M}Z is older than receipt_max_age",
+            "plan again, and start with the new receipt",
+        )
