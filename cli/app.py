@@ -13,6 +13,7 @@ from cli.commands.audit import audit_command
 from cli.commands.doctor import doctor_app
 from cli.commands.features import features_app
 from cli.commands.history import history_command, replay_command
+from cli.commands.init import init_command
 from cli.commands.list import list_command
 from cli.commands.page import page_command
 from cli.commands.plans import schema_command, validate_command
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.add_typer(plan_app(), name="plan", rich_help_panel=_MIGRATIONS)
 app.add_typer(start_app(), name="start", rich_help_panel=_MIGRATIONS)
 for _name, _command in {
+    "init": init_command,
     "validate": validate_command,
     "schema": schema_command,
     "list": list_command,

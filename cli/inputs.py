@@ -34,7 +34,8 @@ _INPUT = Annotated[
         help="Plan in YAML or JSON, or @ and the name of a file with it; options override its fields.",
     ),
 ]
-_INLINE = "--input"
+INLINE = "--input"
+"""Name of a plan on the command line."""
 _KIND, _SCHEMA = "kind", "$schema"
 """Names in a plan that are not fields: its kind, and the schema that editors of JSON read."""
 
@@ -104,7 +105,7 @@ def read_plan(text: str) -> Document:
     Raises:
         DocumentFault: it cannot be read.
     """
-    return read_file(text[1:]) if text.startswith("@") else read_document(text, _INLINE)
+    return read_file(text[1:]) if text.startswith("@") else read_document(text, INLINE)
 
 
 def input_of(model: type[InputT], document: Document | None, options: Mapping[str, Typed], *, kind: str = "") -> InputT:
@@ -172,14 +173,14 @@ def _faults(
 
 def _where(document: Document, location: Sequence[str | int]) -> str:
     """Return the file and line of a value; empty for a plan on the command line, which has one line."""
-    return "" if document.name == _INLINE else f"{document.name}:{document.line_of(location)}"
+    return "" if document.name == INLINE else f"{document.name}:{document.line_of(location)}"
 
 
 def _owner(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:
     """Return the model that has the last field of a location."""
     for name in location[:-1]:
         field = model.model_fields.get(str(name))
-        model = (field and _model_of(field.annotation)) or model
+        model = (field and nested_model(field.annotation)) or model
     return model
 
 
@@ -242,7 +243,7 @@ def read_object(text: str, option: str) -> dict[str, Any]:
         raise CommandFailed(ExitCode.USAGE, str(fault), fault.cure) from fault
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
+def nested_model(annotation: Any) -> type[BaseModel] | None:
     """Return the model of a field that has fields of its own, which may be null; None for another field."""
     models = (kind for kind in _alternatives(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel))
     return next(models, None)
@@ -256,7 +257,7 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 def _with_pair(annotation: Any, value: object, pair: str, option: str) -> Any:
     """Return the value of a field with the one of its own fields that `KEY=VALUE` names, `.` between keys."""
-    model = _model_of(annotation)
+    model = nested_model(annotation)
     if _is_off(annotation, pair):
         return None
     key, separator, text = pair.partition("=")
@@ -293,7 +294,7 @@ def _option(name: str, field: FieldInfo, text: str) -> tuple[Any, None]:
     flag = name.replace("_", "-")
     if field.annotation is bool:
         return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=text, show_default=False)], None
-    if model := _model_of(field.annotation):
+    if model := nested_model(field.annotation):
         text = f"{text} Keys: {', '.join(_keys(model))}. Give the option once for each key."
         return Annotated[
             list[str] | None, typer.Option(f"--{flag}", metavar="KEY=VALUE", help=text, show_default=False)
@@ -309,7 +310,7 @@ def _option(name: str, field: FieldInfo, text: str) -> tuple[Any, None]:
 def _keys(model: type[BaseModel]) -> Iterator[str]:
     """Yield the keys of the fields that can be typed; lists of models have no form but JSON."""
     for name, field in model.model_fields.items():
-        if inner := _model_of(field.annotation):
+        if inner := nested_model(field.annotation):
             yield from (f"{name}.{key}" for key in _keys(inner))
-        elif not any(_model_of(kind) for kind in get_args(field.annotation)):
+        elif not any(nested_model(kind) for kind in get_args(field.annotation)):
             yield name

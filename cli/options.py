@@ -7,7 +7,8 @@ import json
 import sys
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from io import StringIO
+from typing import Annotated, Any, cast
 
 import typer
 from pydantic import BaseModel
@@ -24,6 +25,7 @@ class Form(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
 COMPLETION_TIMEOUT = timedelta(seconds=2)
@@ -50,7 +52,7 @@ def running_ids(incomplete: str) -> list[str]:
     return [workflow_id for workflow_id in ids if workflow_id.startswith(incomplete)]
 
 
-Output = Annotated[Form, typer.Option("-o", "--output", help="Output format: text or json (default text).")]
+Output = Annotated[Form, typer.Option("-o", "--output", help="Output format: text, json or yaml (default text).")]
 WorkflowId = Annotated[
     str,
     typer.Argument(
@@ -60,13 +62,39 @@ WorkflowId = Annotated[
 
 
 def answer(form: Form, lines: list[str], value: BaseModel | dict[str, Any] | list[Any]) -> None:
-    """Print an answer on standard output: its lines, or the value as JSON."""
-    if form is Form.TEXT:
-        print(*map(printable, lines), sep="\n", flush=True)
-    elif isinstance(value, BaseModel):
-        print(printable_json(value.model_dump_json(indent=2)), flush=True)
-    else:
-        print(printable_json(json.dumps(value, indent=2, ensure_ascii=False)), flush=True)
+    """Print an answer on standard output: its lines, or the value as JSON or YAML."""
+    print("\n".join(map(printable, lines)) if form is Form.TEXT else formatted(form, value), flush=True)
+
+
+def formatted(form: Form, value: BaseModel | dict[str, Any] | list[Any], *, of_stream: bool = False) -> str:
+    """Return a value as JSON or YAML, without invisible characters.
+
+    Args:
+        form: one of these two.
+        value: JSON values, or a model.
+        of_stream: several values follow each other: one on each line, or one in each YAML document.
+    """
+    values: Any = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    if form is Form.JSON:
+        indent, separators = (None, (",", ":")) if of_stream else (2, None)
+        return printable_json(json.dumps(values, indent=indent, separators=separators, ensure_ascii=False))
+    # Imported here: only this form needs it.
+    from ruamel.yaml import YAML
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    def quoted(value: Any) -> Any:
+        # In quotes, readers of YAML 1.1 and 1.2 agree on texts such as `no`.
+        if isinstance(value, dict):
+            return {name: quoted(item) for name, item in cast("dict[str, Any]", value).items()}
+        if isinstance(value, list):
+            return [quoted(item) for item in cast("list[Any]", value)]
+        return DoubleQuotedScalarString(value) if isinstance(value, str) else value
+
+    yaml: Any = YAML()
+    yaml.width, yaml.explicit_start = 10_000, of_stream
+    text = StringIO()
+    yaml.dump(quoted(values), text)
+    return printable_json(text.getvalue().rstrip("\n"))
 
 
 def hint(line: str) -> None:

@@ -1,4 +1,4 @@
-"""Facts of a cluster to which a receipt binds the start of a migration: what changes only if somebody changes it."""
+"""Facts of a cluster to which a receipt binds the start of a migration: they change only by hand."""
 
 from __future__ import annotations
 

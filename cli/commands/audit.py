@@ -55,7 +55,7 @@ class Act(BaseModel):
 def audit_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
     """List who started a workflow and who sent it verbs, as Temporal's history has it."""
     acts = against_temporal(lambda client: read_acts(client, workflow_id))
-    if output is Form.JSON:
+    if output is not Form.TEXT:
         answer(output, [], [act.model_dump(mode="json") for act in acts])
     else:
         print_table(_HEAD, [_row(act) for act in acts])

@@ -70,7 +70,7 @@ def _show(findings: Iterator[Finding], form: Form) -> None:
         if form is Form.TEXT:
             cure = [f"{'':<8} cure: {finding.cure}"] if finding.cure else []
             answer(form, [f"{_MARKS[finding.level]:<8} {finding.subject}: {finding.detail}", *cure], {})
-    if form is Form.JSON:
+    if form is not Form.TEXT:
         answer(form, [], [finding.model_dump(mode="json") for finding in shown])
     else:
         count = Counter(finding.level for finding in shown)

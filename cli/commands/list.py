@@ -36,7 +36,7 @@ def list_command(
         return migrations
 
     listed = against_temporal(work)
-    if output is Form.JSON:
+    if output is not Form.TEXT:
         answer(output, [], [migration.model_dump(mode="json") for migration in listed])
     elif listed:
         now = datetime.now(UTC)

@@ -15,9 +15,8 @@ from rich.live import Live
 from temporalio.client import Client
 
 from cli.operations import against_temporal, follow, hint_at_missing_attributes, query_line
-from cli.options import Form, Output, WorkflowId, answer, hint
+from cli.options import Form, Output, WorkflowId, answer, formatted, hint
 from cli.rendering import ending, headline, lines, screen
-from models.text import printable_json
 from process.exit_codes import CommandFailed, ExitCode
 from process.files import write_private
 from views.listing import QUERY_LIMIT
@@ -77,7 +76,7 @@ async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: t
                 live.update(screen(view), refresh=True)
             elif (line := headline(view)) != last:
                 last = line
-                print(line if form is Form.TEXT else printable_json(view.model_dump_json()), flush=True)
+                print(line if form is Form.TEXT else formatted(form, view, of_stream=True), flush=True)
             if not answered and first_answer and time.monotonic() - started > first_answer.total_seconds():
                 cause = f"{workflow_id} is started, but {view.silence}; it waits for a worker."
                 raise CommandFailed(ExitCode.UNREACHABLE, cause, "start one: pulsar-migrate worker")

@@ -74,8 +74,8 @@ def preview_lines(preview: VerbPreview) -> list[str]:
 
 
 def _refused(workflow_id: str, verb: Verb, form: Form, error: CommandFailed) -> None:
-    """Print a refusal as JSON too, next to the error line, for a program that asked for JSON."""
-    if form is not Form.JSON:
+    """Print a refusal as a value too, next to the error line, for a program that asked for JSON or YAML."""
+    if form is Form.TEXT:
         return
 
     async def legal(client: Client) -> tuple[Verb, ...]:

@@ -24,7 +24,7 @@ _NOTHING = "nothing"
 
 
 class Receipt(Frozen):
-    """What a dry run without blockers found. Its sum shows mistakes and changes by hand; it is not a signature.
+    """Findings of a dry run without blockers. Its sum shows mistakes and changes by hand; it is not a signature.
 
     Attributes:
         kind: kind of the migration.

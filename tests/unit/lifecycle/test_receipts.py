@@ -110,7 +110,7 @@ def test_fields_of_the_start_are_not_of_the_plan(name: str) -> None:
     ],
 )
 def test_a_changed_receipt_is_refused(change: dict[str, Any]) -> None:
-    """Whatever was changed in a receipt by hand, its sum shows it."""
+    """The sum of a receipt shows each change by hand."""
     with pytest.raises(ValidationError, match="it was changed after the dry run wrote it"):
         Receipt.model_validate({**receipt().model_dump(mode="json"), **change})
 
