@@ -43,7 +43,7 @@ from activities.pulsar.fingerprint import cluster_facts
 from activities.pulsar.releases import refuse_untested
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
-from clients.stores import Access
+from clients.stores import Access, open_reader
 from models.blue_green.differences import DifferenceKind
 from models.blue_green.input import FUNCTIONS, IdleSubscriptions
 from models.blue_green.results import Precheck, Survey
@@ -200,8 +200,13 @@ def _unusable(task: AnyBlueGreenTask, findings: Findings) -> Precheck:
 def _green_facts(task: AnyBlueGreenTask, findings: Findings, names: Sequence[str]) -> dict[str, str]:
     """Return the facts of green that a receipt keeps, and how many namespaces move."""
     facts = {"green release": str(task.green_release), "namespaces": str(len(names))}
-    store, access = task.input.green.store, task.stores(task.input.green)
-    findings.check("green", lambda: facts.update(cluster_facts(store, access, of="green ")), of="GREEN")
+    store = task.input.green.store
+
+    def read() -> None:
+        with open_reader(store, task.stores(task.input.green)) as reader:
+            facts.update({f"green {name}": fact for name, fact in cluster_facts(reader, store).items()})
+
+    findings.check("the metadata store of green", read, of="GREEN")
     return facts
 
 

@@ -56,6 +56,7 @@ def survey(
         seen = [view.read(broker) for broker in brokers(reader)]
         census.add_brokers(seen)
         census.add_store(reader, selects, tenants=tenants, own=own)
+        census.facts = cluster_facts(reader, store, seen)
     return seen
 
 
@@ -100,8 +101,7 @@ def covered(
     fingerprint: dict[str, str] = {}
     if is_complete:  # A server of another kind at that address would only time out.
         releases = check_zookeeper(findings, store, access, input.accepted)
-        own = cluster_facts(store, access, census.brokers)
-        fingerprint = {**result.fingerprint, **own, **common_facts(features, releases)}
+        fingerprint = {**result.fingerprint, **census.facts, **common_facts(features, releases)}
         check_receipt(findings, input, fingerprint)
     return result.model_copy(
         update={

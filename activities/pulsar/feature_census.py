@@ -55,7 +55,8 @@ class FeatureCensus:
         self._last: dict[str, str] = {}
         self._unknown: set[str] = set()
         self._silent: list[str] = []
-        self.brokers: list[SeenBroker] = []
+        #: Facts of the cluster that a receipt keeps, by name.
+        self.facts: dict[str, str] = {}
         self.checked_kinds: set[ItemKind] = set()
 
     """Kinds of items that the census has."""
@@ -65,7 +66,6 @@ class FeatureCensus:
     def add_brokers(self, brokers: Sequence[SeenBroker]) -> None:
         """Add the settings of brokers; settings that could not be read count as unknown."""
         self.checked_kinds.add(ItemKind.SETTING)
-        self.brokers += brokers
         for broker in brokers:
             if broker.settings is None:
                 # mutant: coverage/settings-that-cannot-be-read-pass

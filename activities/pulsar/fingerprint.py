@@ -10,8 +10,7 @@ from activities.lifecycle.precheck import Findings
 from activities.pulsar.exclusion import CLUSTERS
 from activities.pulsar.registrations import registered
 from activities.pulsar.releases import SeenBroker
-from clients.store import Record, name_of, text_of
-from clients.stores import Access, open_reader
+from clients.store import Record, StoreReader, name_of, text_of
 from models.coverage.results import FeatureUse
 from models.lifecycle.failures import summarize
 from models.lifecycle.input import MigrationInput, WorkflowInput
@@ -23,30 +22,26 @@ _INSTANCE = b"/ledgers/INSTANCEID"
 _SHOWN = 20
 
 
-def cluster_facts(
-    store: StoreUrl, access: Access, brokers: Sequence[SeenBroker] = (), *, of: str = ""
-) -> dict[str, str]:
+def cluster_facts(reader: StoreReader, store: StoreUrl, brokers: Sequence[SeenBroker] = ()) -> dict[str, str]:
     """Return the facts of a cluster, by name.
 
     Args:
-        store: metadata store of its brokers.
-        access: credentials and timeout of stores.
+        reader: of the metadata store of its brokers.
+        store: its address.
         brokers: those that reported their release.
-        of: prefix of the names.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    with open_reader(store, access) as reader:
-        services = [service.name for service in registered(reader)]
-        clusters = sorted(name_of(path) for path in reader.children(CLUSTERS.encode()))
-        (instance,) = reader.read([_INSTANCE])
+    services = [service.name for service in registered(reader)]
+    clusters = sorted(name_of(path) for path in reader.children(CLUSTERS.encode()))
+    (instance,) = reader.read([_INSTANCE])
     versions = {broker.name: f"Pulsar {broker.version or 'unknown'}" for broker in brokers}
     facts = {f"clusters in {store}": ", ".join(clusters) or "none"}
     facts |= {name: versions.get(name, "registered") for name in services}
     if isinstance(instance, Record):
         facts[f"ledgers of {store}"] = f"instance {text_of(instance.value, instance.path)}"
-    return {f"{of}{name}": fact for name, fact in facts.items()}
+    return facts
 
 
 def common_facts(features: Sequence[FeatureUse], zookeepers: Mapping[str, str]) -> dict[str, str]:
