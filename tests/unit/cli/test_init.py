@@ -84,7 +84,7 @@ def test_a_file_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_needed_fields_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where nobody can be asked, one line names the fields that are missing, and nothing is written."""
+    """Without a terminal one line names the missing fields, and nothing is written."""
     file = tmp_path / "plan.yaml"
     assert run(["init", "metadata-store", "--set", "cluster=prod", "--to", str(file)]) == ExitCode.USAGE
     [line] = capsys.readouterr().err.splitlines()
