@@ -12,6 +12,7 @@ BASE ?=
 BASE_TAG := python:3.11-slim-bookworm
 IMAGE ?= pulsar-migrate
 BUILD_FLAGS ?=
+TESTS ?= tests/integration/devstack tests/integration/hardened/test_metadata_store.py tests/integration/metadata_store/test_live.py
 PROMTOOL := v0.316.0
 SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients scalable_client -name '*.proto')
 # Not the lowest lock: its versions are old on purpose.
@@ -31,7 +32,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons test-image histories promtool lock sbom audit image clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons test-image test-containers histories promtool lock sbom audit image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -106,6 +107,9 @@ test-pythons: setup ## Unit tests with each of Python 3.11, 3.12 and 3.13 that i
 
 test-image: provision ## Build the image in a sealed network, and run it as the manifest says (root on Debian; an engine is fetched)
 	@$(BIN)/python -m tests.sealed $(BIN)/python -m pytest -q --capture=no tests/image
+
+test-containers: provision ## Tests with servers in containers, on images that are made here: make test-containers TESTS=tests/integration/gateway
+	@$(BIN)/python -m tests.sealed $(BIN)/python -m tests.sealed.server_images $(BIN)/python -m pytest -q --durations=12 $(TESTS)
 
 histories: provision ## Record the saved histories again, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record

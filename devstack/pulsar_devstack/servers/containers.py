@@ -1,7 +1,7 @@
 """The same stack in containers, through testcontainers, for machines where a container engine answers.
 
 Containers share the host's network and see the stack's folder under its own path, so ports, addresses that servers
-advertise, settings, logs and data are those of the processes. Temporal stays a process.
+advertise, settings, logs and data are those of the processes. So are certificates and keys. Temporal stays a process.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from pulsar_devstack.servers import plans
 from pulsar_devstack.servers.plans import ServerPlan
 from pulsar_devstack.servers.processes import ProcessRunner, Runner
 from pulsar_devstack.servers.server_releases import chosen_release
+from pulsar_devstack.servers.spec import StackSpec
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.servers.toolchain import DATA
 
@@ -66,6 +68,13 @@ def shell_command(plan: ServerPlan, product: str, log: Path) -> str:
     return f"exec {' '.join(words)} >> {shlex.quote(str(log))} 2>&1"
 
 
+def security_folders(spec: StackSpec) -> frozenset[Path]:
+    """Return the folders of the files that servers need for TLS, tokens and logins."""
+    securities = (spec.zookeeper_security, spec.oxia_security, spec.pulsar_security)
+    fields = (value for security in securities if security for _, value in security)
+    return frozenset(value.parent for value in fields if isinstance(value, Path))
+
+
 class ContainerStack(Stack):
     """A stack whose ZooKeepers, Oxias, bookies and brokers run in containers, which end with this process."""
 
@@ -73,14 +82,22 @@ class ContainerStack(Stack):
         """Return a container, or a process for Temporal."""
         if name == "temporal":
             return ProcessRunner(name, folder, log, detach=self.detach)
-        return ContainerRunner(product_of(name), folder, log)
+        return ContainerRunner(product_of(name), folder, log, security_folders(self.state.spec))
 
 
 class ContainerRunner:
-    """A server as a container; every start makes a new one on the same folder."""
+    """A server as a container; every start makes a new one on the same folder.
 
-    def __init__(self, product: str, folder: Path, log: Path) -> None:
+    Args:
+        product: decides the image.
+        folder: the server's own.
+        log: file for what it prints.
+        read: further folders that it reads.
+    """
+
+    def __init__(self, product: str, folder: Path, log: Path, read: Iterable[Path] = ()) -> None:
         self._product, self._folder, self._log = product, folder, log
+        self._read = (DATA, *read)
         self._container: DockerContainer | None = None
 
     @property
@@ -112,7 +129,8 @@ class ContainerRunner:
             user=f"{os.getuid()}:{os.getgid()}",
         )
         container.with_volume_mapping(str(self._folder), str(self._folder), "rw")
-        container.with_volume_mapping(str(DATA), str(DATA), "ro")
+        for each in self._read:
+            container.with_volume_mapping(str(each), str(each), "ro")
         self._container = container.start()
 
     def stop(self, limit: float) -> bool:

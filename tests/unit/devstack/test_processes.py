@@ -13,10 +13,11 @@ import pytest
 
 from pulsar_devstack.errors import StackConflict
 from pulsar_devstack.servers import processes
-from pulsar_devstack.servers.containers import image_of, shell_command
+from pulsar_devstack.servers.containers import image_of, security_folders, shell_command
 from pulsar_devstack.servers.plans import ServerPlan
 from pulsar_devstack.servers.ports import PortBlock
 from pulsar_devstack.servers.processes import ProcessId, ProcessRecord, ProcessRunner
+from pulsar_devstack.servers.spec import PulsarSecurity, StackSpec
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 
@@ -79,6 +80,21 @@ def test_two_stacks_never_share_a_block_of_ports() -> None:
     assert block.take({first}) > first
     block.release()
     PortBlock(block.first).release()
+
+
+def test_containers_see_certificates_and_keys() -> None:
+    """The folders of all files of a stack's security are known to its containers; a plain stack has none."""
+    security = PulsarSecurity(
+        authorities=Path("/authorities/ca.pem"),
+        server=Path("/servers/server.pem"),
+        client=Path("/servers/client.pem"),
+        token_key=Path("/keys/token.secret"),
+        broker_role="brokers",
+        bookie_role="bookies",
+    )
+    spec = StackSpec(zookeepers=1, bookies=1, brokers=1, pulsar_security=security)
+    assert security_folders(spec) == {Path("/authorities"), Path("/servers"), Path("/keys")}
+    assert security_folders(spec.model_copy(update={"pulsar_security": None})) == frozenset()
 
 
 def test_containers_run_the_images_own_programs(monkeypatch: pytest.MonkeyPatch) -> None:
