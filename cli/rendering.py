@@ -61,7 +61,8 @@ def _bars(view: View) -> Table:
     grid.add_column(overflow="fold")
     for name, progress in _progress(view):
         share = 100 * progress.done / progress.total if progress.total else 0
-        bar = ProgressBar(total=progress.total or 1, completed=progress.done, width=_BAR)
+        # Rich's own colour for an unfinished bar is the red of our alarms.
+        bar = ProgressBar(progress.total or 1, progress.done, width=_BAR, complete_style="blue", finished_style="green")
         grid.add_row(Text(""), bar, Text(one_line(f"{share:.0f} %{name}")))
     return grid
 
