@@ -29,8 +29,11 @@ from page.snapshot import SnapshotReader
 from views.listing import QUERY_LIMIT, Listed, list_migrations
 from views.migration import View, read_view
 
-SHOWN_MIGRATIONS = 200
+SHOWN_MIGRATIONS = 50
 """Most migrations in the list."""
+
+VIEW_SECONDS, LIST_SECONDS = 1.0, 10.0
+"""Seconds for which a migration, and the list, are shown to other browsers too; the list asks each migration."""
 
 SHOWN_CHILDREN = 12
 """Most running parts of a migration whose own state is read."""
@@ -115,8 +118,8 @@ class Pages:
     def __init__(self, client: Client, only: str) -> None:
         self._client = client
         self._only = only
-        self._views: Readings[View] = Readings(self._read_view)
-        self._lists: Readings[list[Listed]] = Readings(self._read_list)
+        self._views: Readings[View] = Readings(self._read_view, VIEW_SECONDS)
+        self._lists: Readings[list[Listed]] = Readings(self._read_list, LIST_SECONDS)
 
     async def index(self, _: Request) -> Response:
         """Return the list, or lead to the only migration."""

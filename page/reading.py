@@ -1,4 +1,4 @@
-"""Views of migrations for all browsers: each is read from Temporal at most once a second, however many look at it."""
+"""Views of migrations for all browsers: each is read from Temporal once in a while, however many browsers show it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from temporalio.service import RPCError
 
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.encryption import PayloadUnreadable
-
-MAX_AGE_SECONDS = 1.0
-"""Seconds for which an answer of Temporal is shown to other browsers too."""
 
 MAX_MIGRATIONS = 100
 """Most migrations whose last view is kept."""
@@ -61,22 +58,26 @@ class Readings(Generic[ValueT]):
 
     Args:
         read: reads one; raises `CommandFailed` or `RPCError`.
+        max_age: seconds for which a value is shown to other browsers too.
         clock: seconds.
     """
 
-    def __init__(self, read: Callable[[str], Awaitable[ValueT]], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, read: Callable[[str], Awaitable[ValueT]], max_age: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._read = read
+        self._max_age = max_age
         self._clock = clock
         self._kept: OrderedDict[str, Reading[ValueT]] = OrderedDict()
 
     async def get(self, name: str) -> Reading[ValueT]:
-        """Return a value that is at most a second old, or the last one with the reason why it is older."""
+        """Return a value that is young enough, or the last one with the reason why it is older."""
         reading = self._kept.setdefault(name, Reading())
         self._kept.move_to_end(name)
         while len(self._kept) > MAX_MIGRATIONS:
             self._kept.popitem(last=False)
         async with reading.lock:
-            if self._clock() >= reading.read_at + MAX_AGE_SECONDS:
+            if self._clock() >= reading.read_at + self._max_age:
                 await self._renew(name, reading)
                 reading.read_at = self._clock()
         return reading

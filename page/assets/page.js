@@ -68,6 +68,14 @@
     }
   };
 
+  // The page of a problem is loaded again once there is something to show.
+  const ask = async () => {
+    const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(LIMIT) }).catch(() => null);
+    if (answer?.ok) location.reload();
+    else setTimeout(ask, EVERY);
+  };
+  if (document.querySelector("main[data-again]")) setTimeout(ask, EVERY);
+
   const repeat = async () => {
     if (!document.hidden) await update();
     setTimeout(repeat, EVERY);

@@ -98,6 +98,10 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.prefer(dark=dark)
         self.call("Page.navigate", url=address)
+        self.wait_for_load()
+
+    def wait_for_load(self) -> None:
+        """Wait until a page has been loaded."""
         self._await(lambda received: received.get("method") == "Page.loadEventFired")
 
     def resize(self, width: int, height: int = 1000) -> None:

@@ -13,6 +13,7 @@ from models.lifecycle.report import Report
 from page.guide import BATCH, guides
 from tests.histories.record import FOLDER
 from tests.support.page.recorded import Recorded, statuses
+from views.listing import Listed
 from views.migration import Failure, View
 from worker.catalog import KINDS
 
@@ -99,6 +100,17 @@ def running_in(kind: str, phase: str) -> list[tuple[View, datetime]]:
 def ended() -> Mapping[str, tuple[View, datetime]]:
     """Return the view of each migration at its end, by the name of its history."""
     return {name: _end(name) for name in HISTORIES}
+
+
+def listed(view: View) -> Listed:
+    """Return a migration as the list has it."""
+    assert view.status is not None
+    return Listed(
+        **view.model_dump(include={"workflow_id", "run_id", "execution", "phase", "silence", "started", "closed"}),
+        **view.status.model_dump(include={"kind", "cluster", "target", "outcome", "waiting", "progress"}),
+        failure="",
+        since=view.started,
+    )
 
 
 def _parts(kind: str, recorded: Recorded) -> dict[str, Any]:

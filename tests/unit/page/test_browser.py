@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from page.html import migration_document, report_document
+from page.html import list_document, migration_document, problem_document, report_document
+from page.reading import Problem
 from tests.support.page.axe import axe_source
 from tests.support.page.browser import Browser, find_chromium
-from tests.support.page.views import HISTORIES, PHASES, ended, running, running_in
+from tests.support.page.views import HISTORIES, PHASES, ended, listed, running, running_in
 
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium; to run this: apt-get install chromium")
@@ -104,6 +105,24 @@ def test_accessible_end(browser: Browser, axe: str, tmp_path: Path, name: str) -
     show(browser, tmp_path, report_document(view, now))
     browser.evaluate(axe)
     assert browser.evaluate(_RUN_AXE) == []
+
+
+@pytest.mark.parametrize("name", ["list", "empty list", "problem", "silence"])
+def test_accessible_others(browser: Browser, axe: str, tmp_path: Path, name: str) -> None:
+    """The list, the page of a problem, and a migration without a worker violate no rule either."""
+    view, now = running()["metadata-store/VALIDATION/window"]
+    silent = view.model_copy(update={"status": None, "silence": "no worker on the queue q answers (timeout)"})
+    documents = {
+        "list": list_document([listed(view)], now, "default"),
+        "empty list": list_document([], now, "default"),
+        "problem": problem_document(Problem("Temporal does not answer.", "check the server"), again=True),
+        "silence": migration_document(silent, now),
+    }
+    show(browser, tmp_path, documents[name])
+    browser.evaluate(axe)
+    for dark in (False, True):
+        browser.prefer(dark=dark)
+        assert browser.evaluate(_RUN_AXE) == []
 
 
 def test_keyboard(browser: Browser, tmp_path: Path) -> None:

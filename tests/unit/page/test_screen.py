@@ -12,8 +12,7 @@ from page.guide import BATCH, guides
 from page.html import list_document, migration_changes, migration_document, report_document
 from page.screen import SQUARES, Screen, Tone, screen_of
 from tests.support.page.recorded import statuses
-from tests.support.page.views import HISTORIES, PHASES, ended, kind_of, running, running_in, view_of
-from views.listing import Listed
+from tests.support.page.views import HISTORIES, PHASES, ended, kind_of, listed, running, running_in, view_of
 from views.migration import View
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\"'`&"
@@ -205,16 +204,9 @@ def test_empty_list() -> None:
 def test_list() -> None:
     """The list leads to each migration, and says what it waits for; text from outside stays text."""
     view, now = running()["metadata-store/VALIDATION/window"]
-    assert view.status is not None
-    listed = Listed(
-        **view.model_dump(include={"workflow_id", "run_id", "execution", "phase", "silence", "started", "closed"}),
-        **view.status.model_dump(include={"kind", "cluster", "outcome", "waiting", "progress"}),
-        target=HOSTILE,
-        failure="",
-        since=view.started,
-    )
-    hostile = listed.model_copy(update={"workflow_id": HOSTILE, "silence": HOSTILE})
-    document = list_document([listed, hostile], now, "default")
+    entry = listed(view).model_copy(update={"target": HOSTILE})
+    hostile = entry.model_copy(update={"workflow_id": HOSTILE, "silence": HOSTILE})
+    document = list_document([entry, hostile], now, "default")
     assert 'href="/migration/metadata-store/cluster-1"' in document
     assert "waits for the validation window" in document
     assert "<script>alert" not in document

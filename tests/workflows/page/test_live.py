@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
 from gateway.process import build_server, listen, url_of
 from models.lifecycle.verbs import Verb, VerbRequest
+from page import app
 from page.access import Viewers
 from page.app import build_app
 from page.process import LONGEST_ANSWER
@@ -21,6 +23,7 @@ from temporal.caller import NamesSender
 from temporal.converter import DATA_CONVERTER
 from tests.support.page.browser import Browser, find_chromium
 from tests.workflows.lifecycle.harness import Harness
+from views.migration import View
 
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium; to run this: apt-get install chromium")
@@ -103,6 +106,29 @@ async def test_page_that_ended(stage: Harness) -> None:
         assert browser.evaluate("document.querySelector('.sentence').innerText.includes('waits for you')")
         async with serving(stage.client, int(address.rpartition(":")[2])):
             await until(browser, "document.querySelector('#problem').hidden")
+    await run.signal(Verb.ROLLBACK)
+    await run.ended()
+
+
+async def test_page_before_its_migration(stage: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser that Temporal does not answer shows the migration as soon as Temporal does."""
+    run = await stage.start(hold_before_cutover=True)
+    await run.until(lambda status: Verb.PROCEED in status.legal_verbs)
+    read, silent = app.read_view, [True]
+
+    async def read_view(*arguments: Any, **options: Any) -> View:
+        if silent[0]:
+            raise RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
+        return await read(*arguments, **options)
+
+    monkeypatch.setattr(app, "read_view", read_view)
+    async with serving(stage.client) as address:
+        with Browser(CHROMIUM) as browser:
+            await asyncio.to_thread(browser.show, f"{address}/migration/{run.handle.id}")
+            await until(browser, contains("h1", "Temporal does not answer (connection refused)"))
+            silent[0] = False
+            await asyncio.to_thread(browser.wait_for_load)
+            await until(browser, contains(".sentence", "CATCH_UP waits for you"))
     await run.signal(Verb.ROLLBACK)
     await run.ended()
 
