@@ -124,7 +124,7 @@ class Browser:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key of the keyboard."""
+        """Send a key of the keyboard."""
         codes = {"Tab": 9, "Enter": 13}
         text = {"text": "\r"} if key == "Enter" else {}
         common = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
@@ -142,8 +142,8 @@ class Browser:
 
     def _read(self) -> None:
         buffer = b""
-        while part := self._from.read(1 << 16):
-            *whole, buffer = (buffer + part).split(b"\0")
+        while chunk := self._from.read(1 << 16):
+            *whole, buffer = (buffer + chunk).split(b"\0")
             for message in whole:
                 self._messages.put(json.loads(message))
 

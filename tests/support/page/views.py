@@ -55,7 +55,7 @@ def kind_of(name: str) -> str:
 @cache
 def running() -> Mapping[str, tuple[View, datetime]]:
     """Return views by kind, phase and reason to wait, with the time of the page."""
-    found: dict[str, tuple[tuple[bool, ...], Recorded, str]] = {}
+    views: dict[str, tuple[tuple[bool, ...], Recorded, str]] = {}
     for name in HISTORIES:
         kind = kind_of(name)
         for recorded in statuses(name):
@@ -63,11 +63,11 @@ def running() -> Mapping[str, tuple[View, datetime]]:
             key = f"{kind}/{recorded.status.phase}/{waiting.kind if waiting else 'works'}"
             # The last state in which most happens: the phase runs, items of a fleet run, and a verb ends the wait.
             rank = (_phase_runs(recorded), _items_run(recorded), _can_be_ended(recorded))
-            if key not in found or rank >= found[key][0]:
-                found[key] = (rank, recorded, kind)
+            if key not in views or rank >= views[key][0]:
+                views[key] = (rank, recorded, kind)
     return {
         key: (view_of(recorded, **_parts(kind, recorded)), recorded.at + LATER)
-        for key, (_, recorded, kind) in found.items()
+        for key, (_, recorded, kind) in views.items()
     }
 
 
@@ -91,9 +91,9 @@ PHASES = tuple((kind, phase) for kind, guide in guides().items() for phase in (*
 
 def running_in(kind: str, phase: str) -> list[tuple[View, datetime]]:
     """Return the views of one phase: one for each reason to wait, and one that waits for nothing."""
-    found = [view for name, view in running().items() if name.startswith(f"{kind}/{phase}/")]
-    assert found, f"no saved history goes through {phase} of {kind}"
-    return found
+    views = [view for name, view in running().items() if name.startswith(f"{kind}/{phase}/")]
+    assert views, f"no saved history goes through {phase} of {kind}"
+    return views
 
 
 @cache
