@@ -70,7 +70,7 @@ def migration_changes(view: View, now: datetime) -> dict[str, Any]:
 def report_document(view: View, now: datetime) -> str:
     """Return a migration as one file, which loads nothing."""
     screen = screen_of(view, now)
-    return _render("migration.html", screen=screen, parts=_migration_parts(screen, live=False), live="")
+    return _render("migration.html", screen=screen, parts=_migration_parts(screen, live=False), live="", alone=True)
 
 
 def list_document(migrations: Sequence[Listed], now: datetime, namespace: str) -> str:
@@ -95,8 +95,9 @@ def _migration_parts(screen: Screen, *, live: bool) -> dict[str, str]:
     return {name: _render(f"parts/{name}.html", screen=screen, live=live, shown=TIMELINE) for name in _PARTS}
 
 
-def _render(template: str, **values: Any) -> str:
-    return _environment().get_template(template).render(**values)
+def _render(template: str, *, alone: bool = False, **values: Any) -> str:
+    """Return a template with its values; `alone` marks a file, which may not connect to anything."""
+    return _environment().get_template(template).render(alone=alone, **values)
 
 
 @cache

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, Queue
@@ -148,9 +149,10 @@ class Browser:
                 self._messages.put(json.loads(message))
 
     def _await(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        end = time.monotonic() + LIMIT
         while True:
             try:
-                message = self._messages.get(timeout=LIMIT)
+                message = self._messages.get(timeout=max(0.0, end - time.monotonic()))
             except Empty:
                 raise BrowserError(f"no answer in {LIMIT:.0f} s") from None
             self._note(message)
