@@ -11,6 +11,7 @@ import typer
 
 from cli.commands.audit import audit_command
 from cli.commands.doctor import doctor_app
+from cli.commands.evidence import evidence_command
 from cli.commands.features import features_app
 from cli.commands.history import history_command, replay_command
 from cli.commands.init import init_command
@@ -52,6 +53,7 @@ for _name, _command in {
     "status": status_command,
     "report": report_command,
     "audit": audit_command,
+    "evidence": evidence_command,
     "history": history_command,
     "replay": replay_command,
 }.items():

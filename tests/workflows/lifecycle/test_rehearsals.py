@@ -17,7 +17,7 @@ from tests.workflows.metadata_store import activities as metadata_store
 
 
 async def test_metadata_store(stage: Harness) -> None:
-    """All records are copied and compared, without a hold, and the copy is removed; the certificate says so."""
+    """A rehearsal copies and compares all records without a hold, and removes the copy; the certificate says so."""
     run = await stage.start(metadata_store.Script(), until="PRE_COPY", hold_before_cutover=True)
     report = await run.report()
     assert run.script.steps == ["precheck", "pre_copy", "unblock_writes", "clear_target"]
@@ -29,7 +29,7 @@ async def test_metadata_store(stage: Harness) -> None:
 
 
 async def test_bookie_cluster(stage: Harness) -> None:
-    """All ledgers are copied and compared, without a hold; the copies stay for the next start."""
+    """A rehearsal copies and compares all ledgers without a hold; the copies stay for the next start."""
     run = await stage.start(bookie_cluster.Script(), until="BUILD", hold_before_cutover=True)
     report = await run.report()
     assert run.script.stages == [*bookie_cluster.BEGIN, "release"]

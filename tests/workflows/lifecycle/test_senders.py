@@ -12,7 +12,6 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWorkflowInput
 
-from cli.commands.audit import Act, read_acts
 from models.lifecycle.names import CALLER_HEADER
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import HoldChange, Verb, VerbRequest, WindowChange
@@ -21,6 +20,7 @@ from temporal.client import connect
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, on_dev_server
 from tests.workflows.metadata_store.activities import Script
+from views.acts import Act, read_acts
 from workflows.lifecycle.caller import UNNAMED
 
 USER = f"pulsar-migrate:{getpass.getuser()}@{socket.gethostname()}"

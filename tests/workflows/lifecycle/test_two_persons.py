@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import subprocess
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
-from cli.commands.audit import read_acts
 from models.lifecycle.audit import Audit, fault_of
 from models.lifecycle.preview import VerbPreview
 from models.lifecycle.report import Report
@@ -19,6 +22,8 @@ from temporal.client import connect
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.harness import Harness, Run, on_dev_server
 from tests.workflows.metadata_store.activities import Script
+from views.acts import read_acts
+from views.evidence import SUMS, keep_evidence
 from workflows.lifecycle.caller import UNNAMED
 
 ANA, BO = "pulsar-migrate:ana@one", "pulsar-migrate:bo@two"
@@ -120,6 +125,39 @@ def _check_trail(report: Report) -> None:
     changed = [entry.model_copy(update={"by": BO}) if entry.number == 2 else entry for entry in report.audit]
     assert fault_of(changed) == "entry 2 was changed: its hash does not fit"
     assert fault_of([*report.audit[:2], *report.audit[3:]]) == "the entry before number 4 is missing, or was changed"
+
+
+async def test_evidence(stage: Harness, command: Client, tmp_path: Path) -> None:
+    """An ended migration is written once, with all its runs; the sums fit, and a changed byte is noticed."""
+    run = await _held(stage, history_limit=30)
+    persons = Persons(command, run)
+    while await run.runs() < 2:
+        await persons.refusal(BO, "steer", VerbRequest(verb=Verb.RESUME))
+    await run.until(_is_held)
+    await persons.steer(ANA, Verb.PROCEED, "OPS-1")
+    await run.report()
+    [evidence] = await keep_evidence(command, tmp_path, run.handle.id)
+    assert evidence.fault == ""
+    assert evidence.sha256 == hashlib.sha256((evidence.folder / SUMS).read_bytes()).hexdigest()
+    assert {path.name.partition("-")[0] for path in evidence.folder.iterdir()} == {
+        "SHA256SUMS",
+        "view.json",
+        "requests.json",
+        "history",
+    }
+    assert len(list(evidence.folder.glob("history-*.json"))) == await run.runs()
+    assert _sums_fit(evidence.folder)
+    requests = json.loads((evidence.folder / "requests.json").read_text())
+    assert ("update steer", ANA, "") in [(act["what"], act["named_sender"], act["refused"]) for act in requests]
+    assert "OPS-1" in (evidence.folder / "view.json").read_text()
+    assert await keep_evidence(command, tmp_path, run.handle.id) == []
+    (evidence.folder / "view.json").write_text("{}")
+    assert not _sums_fit(evidence.folder)
+
+
+def _sums_fit(folder: Path) -> bool:
+    check = ("sha256sum", "--check", "--strict", SUMS)
+    return subprocess.run(check, cwd=folder, check=False, capture_output=True).returncode == 0
 
 
 async def test_a_request_is_dropped(stage: Harness, command: Client) -> None:
