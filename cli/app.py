@@ -21,7 +21,14 @@ from cli.commands.plans import schema_command, validate_command
 from cli.commands.processes import codec_server_command, gateway_command, worker_command
 from cli.commands.start import plan_app, start_app
 from cli.commands.status import report_command, status_command
-from cli.commands.steering import cutover_at_command, hold_command, throttle_command, verb_command, window_command
+from cli.commands.steering import (
+    cutover_at_command,
+    hold_command,
+    throttle_command,
+    verb_command,
+    waves_command,
+    window_command,
+)
 from cli.migrations import commands_of
 from cli.tables import Sections
 from cli.topic_controller import topic_app
@@ -63,6 +70,7 @@ for _name, _command in {
     "hold": hold_command,
     "cutover-at": cutover_at_command,
     "throttle": throttle_command,
+    "waves": waves_command,
     "window": window_command,
 }.items():
     app.command(_name, rich_help_panel=_STEERING)(_command)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pydantic
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from temporalio.client import (
     Client,
     WorkflowQueryFailedError,
@@ -101,7 +102,13 @@ async def start(client: Client, kind: Registered, input: WorkflowInput, queue: s
 
 
 async def execute_update(
-    client: Client, workflow_id: str, name: str, argument: BaseModel | None, answer: type[AnswerT], *, see: str = ""
+    client: Client,
+    workflow_id: str,
+    name: str,
+    argument: BaseModel | dict[str, Any] | None,
+    answer: type[AnswerT],
+    *,
+    see: str = "",
 ) -> AnswerT:
     """Send an update to a workflow and return its answer.
 
@@ -144,7 +151,7 @@ async def execute_update(
 def send_update(
     workflow_id: str,
     name: str,
-    argument: BaseModel | None,
+    argument: BaseModel | dict[str, Any] | None,
     answer_type: type[AnswerT],
     refused: Callable[[CommandFailed], Any] | None = None,
     *,
@@ -163,7 +170,7 @@ def send_update(
     Raises:
         CommandFailed: it was refused, no worker accepted it, or it had no effect in time.
     """
-    hint(update_line(workflow_id, name, *([] if argument is None else [argument.model_dump(mode="json")])))
+    hint(update_line(workflow_id, name, *([] if argument is None else [to_jsonable_python(argument)])))
     try:
         return against_temporal(
             lambda client: execute_update(client, workflow_id, name, argument, answer_type, see=see)

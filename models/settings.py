@@ -47,6 +47,8 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
         broker_webhook_token_file: file that holds it instead; read again when it changes.
         command_environment: names of environment variables that these commands and Spark inherit, as JSON, next to the
             usual ones (`PATH`, `HOME` and others; see docs/security.md). They never get settings of ours.
+        stop_file: file that stops all fleets while it exists: no namespace or topic of a wave starts. Its first line is
+            the reason. Give all workers the same file.
         enable_scalable_topic_migration: whether topics may become scalable (PIP-475), which cannot be taken back.
     """
 
@@ -75,6 +77,7 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
     command_environment: tuple[OtherVariable, ...] = ()
     broker_webhook_token: SecretStr = SecretStr("")
     broker_webhook_token_file: str = ""
+    stop_file: str = ""
     enable_scalable_topic_migration: bool = True
 
     @model_validator(mode="after")

@@ -92,16 +92,16 @@ async def _write(client: Client, folder: Path, workflow_id: str, run_id: str) ->
 def _place(folder: Path, files: dict[str, str]) -> None:
     """Write all files, then give the folder its name: there is no folder with a part of them."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(mode=0o700)
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(mode=0o700)
     for name, text in files.items():
-        write_private(part / name, text)
+        write_private(unfinished / name, text)
     try:
-        part.rename(folder)
+        unfinished.rename(folder)
     except OSError:
         # Another process was faster.
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         if not (folder / SUMS).exists():
             raise
 

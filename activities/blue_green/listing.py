@@ -48,7 +48,8 @@ def page(task: BlueGreenTask, cursor: str, limit: int) -> Page:
     names = selected(task.blue, task.input)
     ranks = [(task.input.rank(name), name) for name in names]
     after = [name for rank, name in ranks if not cursor or (rank, name) > (task.input.rank(cursor), cursor)]
-    return Page(items=tuple(WaveItem(name=name) for name in after[:limit]), total=len(names))
+    items = tuple(WaveItem(name=name) for name in after[:limit])
+    return Page(items=items, total=len(names), hold=task.runtime.stopped_because)
 
 
 @step(BlueGreenTask)

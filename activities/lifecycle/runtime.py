@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from temporalio.client import Client
@@ -18,6 +19,7 @@ from clients.stores import Access
 from models.credentials import UnknownCredentials
 from models.lifecycle.status import WaitKind, WaitReason
 from models.settings import Settings
+from models.text import shown
 from spark.engine import SparkEngine
 
 ValueT = TypeVar("ValueT")
@@ -53,6 +55,20 @@ class Runtime:
         )
         self._shared: dict[Callable[[], Closeable], Closeable] = {}
         self._lock = threading.Lock()
+
+    @property
+    def stopped_because(self) -> str:
+        """Reason why no item of a wave may start: the first line of the stop file; empty if there is none."""
+        if not self.settings.stop_file:
+            return ""
+        try:
+            lines = Path(self.settings.stop_file).read_text(errors="replace").strip().splitlines()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            # It may be there: what is not known stops.
+            return f"the stop file cannot be read ({error.strerror})"
+        return f"the stop switch is set: {shown(lines[0]) if lines else 'no reason is given'}"
 
     def ask(self, call: Coroutine[Any, Any, ValueT], timeout: float) -> ValueT:
         """Return the result of a call of Temporal's client, for which a thread waits.

@@ -25,11 +25,16 @@ from activities.lifecycle.runtime import Runtime
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution, InputT
 from models.lifecycle.input import WorkflowInput
+from models.lifecycle.status import WaitKind
 from spark.engine import SparkEngine
 
 ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
 InputT_co = TypeVar("InputT_co", bound=WorkflowInput, covariant=True)
+
+
+_LOOK_AT_STOP_FILE = 2.0
+"""Seconds between two looks at the stop file."""
 
 
 class StepTask(Generic[InputT_co]):
@@ -67,6 +72,13 @@ class StepTask(Generic[InputT_co]):
 
     def begin(self) -> None:
         """Acquire what the step must hold before it starts; a task that needs a claim overrides this."""
+
+    def wait_while_stopped(self) -> None:
+        """Wait while the stop switch is set; call it before an item of a wave changes anything."""
+        while reason := self.runtime.stopped_because:
+            self.context.waiting_for(WaitKind.STOP_SWITCH, reason, action="remove the stop file to continue")
+            self.context.pause(_LOOK_AT_STOP_FILE)
+        self.context.clear_waiting()
 
     @classmethod
     def attempt_of(cls, execution: Execution[Any]) -> Attempt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import filterfalse, islice
 
 from activities.lifecycle.step import step
@@ -38,12 +39,13 @@ def in_order(input: ScalableNamespaceInput, topics: Iterable[str]) -> list[str]:
 def page(task: NamespaceTask, cursor: str, limit: int) -> Page:
     """Return the topics after a cursor; topics that were created since then, and sort before it, stay regular."""
     if not cursor:
-        return page_of(task.input, selected(task), cursor, limit)
+        return page_of(task.input, selected(task), cursor, limit, hold=task.runtime.stopped_because)
     listed = _listed(task)
     with open_cas_reader(task.input.store, task.cluster.stores) as store:
         # Read records only until the page is full.
         names = in_order(task.input, listed)
-        return page_of(task.input, names, cursor, limit, stays=lambda name: _is_scalable(store, listed, name))
+        stays = partial(_is_scalable, store, listed)
+        return page_of(task.input, names, cursor, limit, stays=stays, hold=task.runtime.stopped_because)
 
 
 def page_of(
@@ -53,6 +55,7 @@ def page_of(
     limit: int,
     *,
     stays: Callable[[str], bool] | None = None,
+    hold: str = "",
 ) -> Page:
     """Return a page of topics in their order; the one at the cursor may be gone.
 
@@ -62,13 +65,16 @@ def page_of(
         cursor: the last topic of the previous page; empty for the first page.
         limit: how many topics a page has.
         stays: returns whether a topic is left out; None to leave out none.
+        hold: why no topic may start now.
     """
     position = (input.rank(cursor), cursor)
     following = (name for name in names if not cursor or (input.rank(name), name) > position)
     wanted = filterfalse(stays, following) if stays else following
     page_items = list(islice(wanted, limit) if cursor else wanted)
     return Page(
-        items=tuple(WaveItem(name=name) for name in page_items[:limit]), total=None if cursor else len(page_items)
+        items=tuple(WaveItem(name=name) for name in page_items[:limit]),
+        total=None if cursor else len(page_items),
+        hold=hold,
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from temporalio.client import Client
@@ -24,7 +25,8 @@ from models.lifecycle.verbs import (
     VerbResponse,
     WindowChange,
 )
-from process.exit_codes import CommandFailed
+from models.lifecycle.waves import WavePolicy
+from process.exit_codes import CommandFailed, ExitCode
 from views.migration import read_view
 
 
@@ -125,6 +127,21 @@ def throttle_command(
     taken = send_update(workflow_id, "set_throttle", wanted, Speed)
     limit = taken.megabytes_per_second
     answer(output, [f"throttle: {limit:g} MB/s" if limit else "throttle: off"], taken)
+
+
+def waves_command(
+    workflow_id: WorkflowId,
+    change: Annotated[str, typer.Argument(metavar="JSON", help='Fields to change, for example {"parallelism":4}.')],
+    output: Output = Form.TEXT,
+) -> None:
+    """Change the waves of a running migration, from the next item on."""
+    try:
+        wanted: Any = json.loads(change)
+    except ValueError as error:
+        raise CommandFailed(ExitCode.USAGE, f"{error}.", 'give a JSON object: {"parallelism":4}') from None
+    checked(WavePolicy, wanted)
+    taken = send_update(workflow_id, "change_waves", wanted, WavePolicy)
+    answer(output, [f"waves: {taken.model_dump_json(exclude_defaults=True)}"], taken)
 
 
 def window_command(

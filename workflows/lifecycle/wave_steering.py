@@ -2,13 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 
+from models.base import faults
+from models.lifecycle.input import MigrationInput
 from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
-from models.lifecycle.waves import Hold, WaveStatus
-from workflows.lifecycle.migration import Migration
+from models.lifecycle.units import format_value
+from models.lifecycle.waves import Hold, WavePolicy, WavesOutcome, WaveStatus
+from workflows.lifecycle.caller import by
+from workflows.lifecycle.migration import Migration, refused
+from workflows.lifecycle.waves import Waves
+
+
+def changed_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[str, Any]) -> WavePolicy:
+    """Return the policy of waves with some fields changed.
+
+    Args:
+        migration: with the waves.
+        waves: with the current policy.
+        change: new values by field.
+
+    Raises:
+        ApplicationError: the input would refuse the policy, or no item starts any more.
+    """
+    state = migration.state
+    if migration.verbs.ended or state.undoing or state.committed or waves.state.outcome is not WavesOutcome.RUNNING:
+        raise refused("no item starts any more, so the waves cannot be changed")
+    input: MigrationInput = migration.input
+    wanted = {**waves.state.policy.model_dump(), **change}
+    try:
+        type(input).model_validate({**input.model_dump(), "waves": wanted})
+        return WavePolicy.model_validate(wanted)
+    except ValidationError as error:
+        raise refused(f"the waves are wrong: {faults(error)}") from None
+
+
+def change_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[str, Any]) -> WavePolicy:
+    """Change fields of the policy of waves, from the next item on; return the policy."""
+    policy = changed_waves(migration, waves, change)
+    waves.revise(policy)
+    fields = ", ".join(f"{name}: {format_value(getattr(policy, name))}" for name in change)
+    migration.board.note(f"waves: {fields}, changed{by()}")
+    return policy
 
 
 class MigrationSteering:

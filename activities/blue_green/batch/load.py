@@ -28,6 +28,7 @@ def load(task: BatchTask) -> Loaded:
         StoreConflict: green has differences that cannot be removed, or the use of a topic keeps it from moving.
         ApplicationError: a feature is in use that PRECHECK would refuse.
     """
+    task.wait_while_stopped()
     guards, store = task.guards, task.store
     require_covered(task.input, lambda census: task.survey(census, task.input.batch))
     states: list[TopicState] = []

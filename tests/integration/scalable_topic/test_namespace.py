@@ -12,7 +12,7 @@ from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import read_scalable, recorded_subscriptions
 from models.lifecycle.claim import CLAIM
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, WaitKind
 from models.scalable_topic.namespace_input import ScalableNamespaceInput
 from models.scalable_topic.state import NamespaceCertificate, NamespaceFigures
 from models.segments.layout_check import layout_faults
@@ -155,3 +155,23 @@ def test_patterns_that_fit_nothing_are_refused(stack: Stack, admin: PulsarAdmin,
     """The blocker says what was looked for."""
     failure = environment.operator.refusal(_input(stack, admin, "missing/has/*"))
     assert "NO_TOPICS" in failure.message
+
+
+def test_the_stop_switch(stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Environment) -> None:
+    """No topic starts while the stop file exists, also where a wave has begun; without it all become scalable."""
+    names = _topics(admin, "stopped/one", 3)
+    environment.stop_file.write_text("OPS-7: the network is being repaired\n")
+    run = environment.operator.start(
+        _input(stack, admin, "stopped/one/*", waves={"canary": 0, "gate": "none", "parallelism": 1})
+    )
+    try:
+        status = run.wait_until_it_waits_for(WaitKind.STOP_SWITCH)
+        assert status.waiting is not None
+        assert status.waiting.why == "the stop switch is set: OPS-7: the network is being repaired"
+        assert not any(read_scalable(store, name).layout for name in names)
+    finally:
+        environment.stop_file.unlink()
+    report = run.result()
+    assert report.outcome is Outcome.DONE, report.notes
+    assert NamespaceFigures.model_validate(report.figures).topics_scalable == len(names)
+    _is_tidy(admin, store, "stopped/one")

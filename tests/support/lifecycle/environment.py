@@ -89,6 +89,7 @@ class Environment:
         operator: starts and steers migrations.
         secrets: credentials with names, in the worker's settings.
         temporary: folder for temporary files of the worker and of Spark.
+        stop_file: while it exists, no item of a wave starts.
     """
 
     stack: Stack
@@ -96,15 +97,21 @@ class Environment:
     operator: Operator
     secrets: Secrets
     temporary: Path
+    stop_file: Path
 
 
 @pytest.fixture(scope="session")
 def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Environment]:
     """Environment of the migrations; it serves any number of clusters, so that Spark starts only once."""
     folder = tmp_path_factory.mktemp("environment")
-    secrets, temporary = Secrets(folder / "secrets"), folder / "temporary"
+    secrets, temporary, stop_file = Secrets(folder / "secrets"), folder / "temporary", folder / "stop"
     temporary.mkdir()
-    settings: dict[str, Any] = {**secrets.settings(), "TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary)}
+    settings: dict[str, Any] = {
+        **secrets.settings(),
+        "TMPDIR": str(temporary),
+        "SPARK_LOCAL_DIRS": str(temporary),
+        "PULSAR_MIGRATE_STOP_FILE": str(stop_file),
+    }
     with (
         Stack(StackSpec(temporal=True), folder / "stack", toolchain) as stack,
         WorkerProcess(stack.temporal_address, folder, **settings) as worker,
@@ -112,7 +119,7 @@ def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) 
     ):
         # Each migration of the session is also a test of what it leaves where: of each kind, whether it fails or not.
         with SecretWatch(lambda: worker.pids, secrets.marks, [], every=_SEARCH_SECONDS) as programs:
-            yield Environment(stack, worker, operator, secrets, temporary)
+            yield Environment(stack, worker, operator, secrets, temporary, stop_file)
         assert not programs.found
         assert marked(written_texts(worker, operator, temporary), secrets.marks) == []
 

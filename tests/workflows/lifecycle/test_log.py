@@ -53,7 +53,7 @@ async def test_a_refused_update_is_a_line(stage: Harness) -> None:
 
 
 def test_a_replay_writes_nothing() -> None:
-    """What a workflow did before is not written again when another worker replays it."""
+    """A line that a workflow has written is not written again when another worker replays it."""
     history = FOLDER / "metadata-store-live.json"
     with log_lines() as lines:
         assert replay([history]) == {history: ""}

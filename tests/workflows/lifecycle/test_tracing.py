@@ -54,7 +54,7 @@ class Collector(TraceServiceServicer):
 
     @property
     def spans(self) -> dict[str, list[Span]]:
-        """All spans by name."""
+        """Spans by their name."""
         spans: dict[str, list[Span]] = {}
         for request in self.requests:
             for resource in request.resource_spans:

@@ -32,6 +32,7 @@ from tests.workflows.scalable_topic.activities import (
     TURNED_OUT,
     NamespaceScript,
 )
+from workflows.lifecycle.caller import UNNAMED
 
 DENIED = ApplicationError("no right", type=FailureKind.DENIED, non_retryable=True)
 BLOCKER = Blocker(code="NO_TOPICS", cause="no regular topic fits acme/shop/*", cure="correct the patterns")
@@ -210,6 +211,26 @@ async def test_policies_are_held_for_as_long_as_the_input_says(stage: Harness) -
     assert (report.figures["topics_scalable"], report.figures["topics_failed"]) == (1, 1)
     assert (report.failed_items[0].count, report.failed_items[0].listed_in) == (1, "/failed of zk:zk:2181/pulsar")
     assert any("policies were overridden for 0:00:03, the hold_limit" in note for note in report.notes)
+
+
+async def test_waves_are_changed_while_they_run(stage: Harness) -> None:
+    """A change counts from the next topic on; what the input would refuse is refused, and so is a change at the end."""
+    waves = {"canary": 1, "wave_size": 1, "gate": "every wave", "deadline": "PT48H"}
+    run, script = await _start(stage, waves=waves)
+    await run.until(_waits(WaitKind.GATE))
+    for wrong, why in (
+        ({"parallelism": 0}, "greater than or equal to 1"),
+        ({"batch_size": 2}, "waves.batch_size must be 1"),
+        ({"paralelism": 2}, "paralelism"),
+        ({"deadline": "PT1S"}, "is not longer than client_timeout"),
+    ):
+        assert why in (await run.refusal("change_waves", wrong)).message
+    answer = await run.update("change_waves", {"gate": "none", "wave_size": 10})
+    assert (answer["gate"], answer["wave_size"], answer["canary"]) == ("none", 10, 1)
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert (report.outcome, script.failures) == (Outcome.DONE, {})
+    assert any(f"waves: gate: none, wave_size: 10, changed by {UNNAMED}" in note for note in report.notes)
 
 
 async def test_the_limit_ends_a_wait_for_the_operator(stage: Harness) -> None:

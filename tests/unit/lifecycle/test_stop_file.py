@@ -1,0 +1,38 @@
+"""The stop file: why no item of a wave may start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from activities.lifecycle.runtime import Runtime
+from models.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, ""),
+        (b"", "the stop switch is set: no reason is given"),
+        (b"OPS-7\nmore", "the stop switch is set: OPS-7"),
+        (b"\xff\x1b[2J", "the stop switch is set: \ufffd\\x1b[2J"),
+    ],
+)
+def test_reasons(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    """A file stops, whatever is in it, and no file does not."""
+    file = tmp_path / "stop"
+    if content is not None:
+        file.write_bytes(content)
+    assert _runtime(str(file)).stopped_because == reason
+
+
+def test_a_file_that_cannot_be_read_stops(tmp_path: Path) -> None:
+    """What is not known stops; without the setting nothing is read."""
+    assert _runtime(str(tmp_path)).stopped_because == "the stop file cannot be read (Is a directory)"
+    assert _runtime("").stopped_because == ""
+
+
+def _runtime(stop_file: str) -> Runtime:
+    return Runtime(Settings.model_validate({"stop_file": stop_file}), cast("Any", None), "queue")
