@@ -112,12 +112,12 @@ def _from_cluster(kind: Registered, url: str, login: Context | None) -> dict[str
     hint(f"{url}: cluster {cluster}, {len(urls)} brokers, metadata store {store}")
     access_fields: dict[str, Any] = {"metadata_url": store, "admin_urls": urls}
     ledgers = settings.get("bookkeeperMetadataServiceUri") or f"metadata-store:{store}"
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "metadata-store": {"source": store},
         "bookie-cluster": {"metadata_url": store, "source": {"metadataServiceUri": ledgers}},
         "blue-green": {"blue": {**access_fields, **_service_urls(url, settings)}},
     }.get(kind.name, access_fields)
-    return {"cluster": cluster, **told}
+    return {"cluster": cluster, **fields}
 
 
 def _service_urls(url: str, settings: Mapping[str, str]) -> dict[str, str]:
