@@ -12,10 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-from ruamel.yaml.nodes import ScalarNode
-
 from models.text import shown
 
 LARGEST = 1 << 20
@@ -104,6 +100,10 @@ def read_document(text: str, name: str) -> Document:
     Raises:
         DocumentFault: it is not a document with named values.
     """
+    # Imported here: commands without documents start faster.
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
     # The library's own types are incomplete.
     yaml: Any = YAML(typ="safe", pure=True)
     if directive := _DIRECTIVE.search(text):
@@ -166,7 +166,7 @@ class _Reader:
     def _scalar(self, node: Any) -> Any:
         text: str = node.value
         is_plain = node.style is None
-        if node.tag != self._resolver.resolve(ScalarNode, text, (is_plain, not is_plain)):
+        if node.tag != self._resolver.resolve(type(node), text, (is_plain, not is_plain)):
             raise self._fault(node, f"it uses the tag {node.tag}", "write the value without a tag")
         match node.tag.removeprefix(_CORE):
             # Models read times themselves, with their zones.
