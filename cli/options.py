@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from temporalio.service import RPCError
 
 from models.settings import Settings
-from models.text import printable, printable_json
+from models.text import printable, printable_json, printable_yaml
 from process.exit_codes import CommandFailed
 from process.settings import PREFIX, settings_of
 
@@ -94,7 +94,7 @@ def formatted(form: Form, value: BaseModel | dict[str, Any] | list[Any], *, of_s
     yaml.width, yaml.explicit_start = 10_000, of_stream
     text = StringIO()
     yaml.dump(quoted(values), text)
-    return printable_json(text.getvalue().rstrip("\n"))
+    return printable_yaml(text.getvalue().rstrip("\n"))
 
 
 def hint(line: str) -> None:

@@ -33,6 +33,11 @@ def printable_json(text: str) -> str:
     return _DANGEROUS.sub(lambda match: _escaped_json(match[0]), text)
 
 
+def printable_yaml(text: str) -> str:
+    """Return the same YAML, whose texts are in double quotes, without control characters and invisible ones."""
+    return _DANGEROUS.sub(lambda match: f"\\U{ord(match[0]):08x}", text)
+
+
 def one_line(text: str) -> str:
     """Return a text as one printable line."""
     return printable(" ".join(text.split()))
