@@ -21,7 +21,7 @@ _UNITS = {"Mi": 2**20, "Gi": 2**30}
 
 @dataclass(frozen=True)
 class Pod:
-    """What a deployment says of its pods.
+    """Settings of a deployment for its pods.
 
     Attributes:
         spec: the specification of the pod.
@@ -128,7 +128,7 @@ class PodContainer:
 
     @property
     def log(self) -> str:
-        """What it printed."""
+        """Its output so far."""
         done = run(["docker", "logs", self._id])
         return done.stdout + done.stderr
 

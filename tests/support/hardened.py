@@ -84,7 +84,7 @@ class HardenedEnvironment:
         """Check that no secret is in programs, files, log and metrics of the worker, in a history or in a packet."""
         assert not self.watch.found
         if self.capture:
-            assert not self.capture.found([secret.encode() for secret in secrets(self.hardening)])
+            assert not self.capture.find([secret.encode() for secret in secrets(self.hardening)])
         metrics = httpx.get(f"http://{self.worker.metrics_address}/metrics", trust_env=False).content
         for text in (self.worker.log.read_bytes(), metrics, *self.operator.histories()):
             assert text

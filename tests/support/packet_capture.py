@@ -68,10 +68,10 @@ class PacketCapture:
         self._process.terminate()
         self._process.communicate()
 
-    def found(self, secrets: Sequence[bytes]) -> set[bytes]:
+    def find(self, secrets: Sequence[bytes]) -> set[bytes]:
         """Return which of these occur in packets since the last call, also where they are split over packets.
 
-        A mark that is sent in plain text must be among what is found: it proves that the capture works.
+        A mark that is sent in plain text must be among what is seen: it proves that the capture works.
         """
         mark = b"mark-" + os.urandom(16).hex().encode()
         with (
@@ -79,21 +79,21 @@ class PacketCapture:
             socket.create_connection(server.getsockname()) as client,
             server.accept()[0] as accepted,
         ):
-            for part in (mark[:10], mark[10:]):
-                client.sendall(part)
-                assert accepted.recv(len(part)) == part
-        found: set[bytes] = set()
+            for text in (mark[:10], mark[10:]):
+                client.sendall(text)
+                assert accepted.recv(len(text)) == text
+        seen: set[bytes] = set()
 
-        def mark_is_found() -> bool:
-            found.update(self._search([*secrets, mark]))
-            return mark in found
+        def mark_is_there() -> bool:
+            seen.update(self._search([*secrets, mark]))
+            return mark in seen
 
-        wait_for("the mark in the capture", mark_is_found, limit=60)
-        return found - {mark}
+        wait_for("the mark in the capture", mark_is_there, limit=60)
+        return seen - {mark}
 
     def _search(self, wanted: Sequence[bytes]) -> set[bytes]:
         longest = max(map(len, wanted))
-        found: set[bytes] = set()
+        seen: set[bytes] = set()
         with self._file.open("rb") as file:
             file.seek(self._read)
             while len(size := file.read(4)) == 4 and len(frame := file.read(length := int.from_bytes(size))) == length:
@@ -101,9 +101,9 @@ class PacketCapture:
                 stream, data = _stream(frame)
                 # Retransmissions do not occur on this interface, so packets are in the order of the stream.
                 text = self._tails.get(stream, b"") + data
-                found.update(each for each in wanted if each in text)
+                seen.update(each for each in wanted if each in text)
                 self._tails[stream] = text[-longest:]
-        return found
+        return seen
 
 
 def _stream(frame: bytes) -> tuple[bytes, bytes]:

@@ -50,7 +50,7 @@ def test_no_packet_has_a_secret(hardened: HardenedEnvironment) -> None:
         pytest.skip(why_not())
     with Traffic.here(hardened.blue.broker_url, [TOPIC], options=hardened.client_options()) as traffic:
         traffic.wait_for_more(20)
-    assert not hardened.capture.found([secret.encode() for secret in secrets(hardened.hardening)])
+    assert not hardened.capture.find([secret.encode() for secret in secrets(hardened.hardening)])
 
 
 def test_no_port_serves_plain_clients(hardened: HardenedEnvironment) -> None:

@@ -17,7 +17,9 @@ from clients.pulsar.names import TopicName
 
 
 def _task(guards: Sequence[NamespaceGuard]) -> BatchTask:
-    return cast("BatchTask", SimpleNamespace(blue=None, input=None, guards=guards, store=None))
+    return cast(
+        "BatchTask", SimpleNamespace(blue=None, input=None, guards=guards, store=None, wait_while_stopped=lambda: None)
+    )
 
 
 def test_a_batch_that_is_refused_deletes_nothing_of_green(monkeypatch: pytest.MonkeyPatch) -> None:

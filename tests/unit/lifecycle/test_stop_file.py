@@ -29,7 +29,7 @@ def test_reasons(tmp_path: Path, content: bytes | None, reason: str) -> None:
 
 
 def test_a_file_that_cannot_be_read_stops(tmp_path: Path) -> None:
-    """What is not known stops; without the setting nothing is read."""
+    """A file that cannot be read stops too; without the setting nothing is read."""
     assert _runtime(str(tmp_path)).stopped_because == "the stop file cannot be read (Is a directory)"
     assert _runtime("").stopped_because == ""
 
