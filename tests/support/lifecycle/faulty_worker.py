@@ -127,9 +127,9 @@ def main() -> None:
     gates = Gates(Path(os.environ[FOLDER_VARIABLE]))
     connect = process.connect
 
-    async def connect_with_gates(runtime: Runtime | None = None) -> Client:
-        config = (await connect(runtime)).config()
-        config["interceptors"] = [_Holding(gates)]
+    async def connect_with_gates(runtime: Runtime | None = None, *, traced_as: str = "") -> Client:
+        config = (await connect(runtime, traced_as=traced_as)).config()
+        config["interceptors"] = [*config["interceptors"], _Holding(gates)]
         return Client(**config)
 
     process.connect = connect_with_gates

@@ -100,9 +100,9 @@ def main() -> None:
     options = parser.parse_args()
     connect = process.connect
 
-    async def connect_newer(runtime: Runtime | None = None) -> Client:
-        config = (await connect(runtime)).config()
-        config["interceptors"] = [_Newer()]
+    async def connect_newer(runtime: Runtime | None = None, *, traced_as: str = "") -> Client:
+        config = (await connect(runtime, traced_as=traced_as)).config()
+        config["interceptors"] = [*config["interceptors"], _Newer()]
         return Client(**config)
 
     process.connect = connect_newer
