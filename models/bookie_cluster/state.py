@@ -190,6 +190,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     Attributes:
         pace: how fast ledgers are copied.
         stage: how far the switch may have come.
+        left_little: the last copy next to the traffic has left little for the time without brokers.
         resumed: an earlier run was terminated after its commit; this one continues there.
         flipped: that one was ended in CLEANUP, where a rollback is not possible any more.
         stopped: when brokers were stopped last.
@@ -208,6 +209,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     certificate: BookieClusterCertificate = Field(default_factory=BookieClusterCertificate)
     pace: Pace
     stage: CutoverStage = CutoverStage.NOTHING
+    left_little: bool = True
     resumed: bool = False
     flipped: bool = False
     stopped: BrokersStopped | None = None

@@ -50,6 +50,11 @@ class Cutover(ABC):
                 # Ledgers changed during the decision.
                 self.state.needs_catch_up = True
         await self.migration.hold.wait(self._catch_up)
+        # An operator who gives `proceed` in the hold has read what is left.
+        if not (self.state.left_little or self.input.hold_before_cutover or self.input.last_phase):
+            await self.migration.decisions.wait(
+                _much_left(self.state.figures.left_bytes or 0), "cuts over all the same, with longer downtime"
+            )
 
     @abstractmethod
     async def decide(self, built: CopySummary) -> bool:
@@ -97,6 +102,7 @@ class Cutover(ABC):
             method=_METHOD,
             compared_entries_in_build=figures.build.compared_entries,
         )
+        self.state.left_little = built.little
         if not length:
             self.tell_what_is_left(built)
         return built
@@ -104,10 +110,7 @@ class Cutover(ABC):
     def tell_what_is_left(self, built: CopySummary) -> None:
         """Note if much is left to copy without brokers, and further rounds do not reduce it."""
         if not built.little:
-            self.migration.board.note(
-                f"what is left to copy without brokers does not shrink: {_SIZE.format(built.left_bytes)}; fewer "
-                "messages, a higher throttle or more concurrency help"
-            )
+            self.migration.board.note(_much_left(built.left_bytes))
 
     async def _catch_up(self, length: timedelta) -> None:
         """Copy new ledgers while the cut-over is held; at the end, repeat until no decision is left."""
@@ -159,6 +162,13 @@ class Cutover(ABC):
         check = await self.activities.run(build.advance_ids, Call(f"Lift {name}'s ids above all in use"), FORWARD)
         require_safe(check, self.input.target)
         self.migration.board.note(f"the next ledger of {name} gets the id {check.next_id:,}")
+
+
+def _much_left(left_bytes: int) -> str:
+    return (
+        f"what is left to copy without brokers does not shrink: {_SIZE.format(left_bytes)}; fewer messages, a higher "
+        "throttle or more concurrency help"
+    )
 
 
 def require_safe(check: IdCheck, cluster: BookieCluster) -> None:

@@ -120,12 +120,26 @@ async def test_cutover_at(stage: Harness) -> None:
     assert (run.script.stages, _rounds(run)[-1]) == (DONE, 0)
 
 
-async def test_a_remainder_that_does_not_shrink_is_reported(stage: Harness) -> None:
-    """If producers are as fast as the copy, the switch continues and reports how much remains for the pause."""
+async def test_a_remainder_that_does_not_shrink_needs_an_order(stage: Harness) -> None:
+    """If producers are as fast as the copy, brokers are not stopped without an order that knows how much is left."""
     run = await stage.start(Script(build=MUCH), rollback_window="PT0S")
+    status = await run.until(lambda status: _waits(status, WaitKind.DECISION))
+    assert (status.phase, "stop_brokers" in run.script.steps) == (Phase.BUILD, False)
+    assert Verb.ROLLBACK in status.legal_verbs
+    await run.signal(Verb.PROCEED)
     report = await run.report()
+    assert report.outcome is Outcome.DONE
     assert any("what is left to copy without brokers does not shrink: 900" in note for note in report.notes)
     assert report.figures["left_bytes"] == MUCH.left_bytes
+
+
+async def test_one_order_is_enough(stage: Harness) -> None:
+    """An operator who cuts over from the hold has seen how much is left, and is not asked again."""
+    run = await stage.start(Script(build=MUCH), rollback_window="PT0S", hold_before_cutover=True)
+    status = await run.until(lambda status: _waits(status, WaitKind.HOLD))
+    assert any("does not shrink" in note for note in status.notes)
+    await run.signal(Verb.PROCEED)
+    assert (await _end_window(run)).outcome is Outcome.DONE
 
 
 async def test_a_decision_is_followed_by_a_round(stage: Harness) -> None:
