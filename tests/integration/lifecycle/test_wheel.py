@@ -84,7 +84,7 @@ def test_the_wheel_has_the_product_only(tmp_path: Path) -> None:
     assert tops == {"pulsar_migrate", next(top for top in tops if top.endswith(".dist-info"))}
     assert {name.parts[1] for name in names if name.parts[0] == "pulsar_migrate" and len(name.parts) > 2} == set(OURS)
     suffixes = {name.suffix for name in names if name.parts[0] == "pulsar_migrate"}
-    assert suffixes == {".py", ".pyi", ".toml", ".proto"}
+    assert suffixes == {".py", ".pyi", ".toml", ".proto", ".html", ".css", ".js"}
 
 
 @pytest.mark.parametrize("project", [".", "scalable_client"])
@@ -92,7 +92,8 @@ def test_the_image_copies_all_that_its_wheels_need(tmp_path: Path, project: str)
     """The wheel that is built from what the Dockerfile copies has the same files as the checkout's."""
     copied = tmp_path / "copied"
     for instruction in (ROOT / "deploy/container/Dockerfile").read_text().splitlines():
-        if instruction.startswith("COPY "):
+        # Not what the last stage takes from the stage that builds.
+        if instruction.startswith("COPY ") and "--from=" not in instruction:
             for source in instruction.split()[1:-1]:
                 _copy(ROOT / source, copied / source)
     contents = [
@@ -108,7 +109,13 @@ def test_worker_and_spark_use_our_packages(installed: Environment, stack: Stack,
         _foreign_package(tmp_path / name)
     program = str(installed.programs / "pulsar-migrate")
     both = {"source": stack.zk_url, "target": stack.oxia_url}
-    input = {"cluster": CLUSTER, **both, "validation_window": "PT0S", "allow_no_brokers": True}
+    input = {
+        "cluster": CLUSTER,
+        **both,
+        "validation_window": "PT0S",
+        "allow_no_brokers": True,
+        "hold_before_cutover": False,
+    }
     with WorkerProcess(stack.temporal_address, tmp_path, cwd=tmp_path, program=[program]) as worker:
         command = [program, "start", "metadata-store", "--input", json.dumps(input), "--wait"]
         done = _run(command, tmp_path, TEMPORAL_ADDRESS=stack.temporal_address)
