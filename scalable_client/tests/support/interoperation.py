@@ -212,7 +212,10 @@ class Together:
             total = sum(counts.values())
             for arrivals in self._by_share():
                 by_consumer = Counter(arrival.consumer for arrival in arrivals)
-                print(f"{total} messages, {len(arrivals) - total} twice; by {by_consumer}")
+                came = first_arrivals(arrivals)
+                lacking = {key: sorted({*numbers} - {*came.get(key, [])}) for key, numbers in expected.items()}
+                shown = {key: f"{some[0]}-{some[-1]} ({len(some)})" for key, some in lacking.items() if some}
+                print(f"{total} messages, {len(arrivals)} arrivals by {by_consumer}; lacking, by key: {shown}")
         if self._kind is not Kind.QUEUE:
             for arrivals in self._by_share():
                 assert first_arrivals(arrivals) == expected
