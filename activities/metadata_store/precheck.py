@@ -50,7 +50,6 @@ from clients.store import StoreReader
 from clients.stores import Access, open_cas_reader, open_reader
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import summarize
-from models.lifecycle.input import SourceCleanup
 from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
@@ -385,7 +384,7 @@ class PrecheckRun:
 
     def _check_roots(self, reader: StoreReader) -> None:
         others = [path for path in reader.children(b"/") if not is_pulsars(path)]
-        if others and self._input.cleanup is SourceCleanup.REMOVE:
+        if others and self._input.deletes_source:
             self._findings.warn(
                 f"{_some(map(_text, others))} in the source are not Pulsar's: they are copied, and the cleanup leaves "
                 "them there"

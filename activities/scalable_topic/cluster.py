@@ -32,7 +32,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, unreadable
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.claims import OPERATIONS, TOPICS, GuardedNamespace, Stage, TopicClaim, is_ours
-from models.scalable_topic.input import ClusterInput, cleans_up
+from models.scalable_topic.input import ClusterInput
 from models.scalable_topic.results import Released
 
 ResultT = TypeVar("ResultT")
@@ -102,7 +102,7 @@ def release_cluster(task: ClusterTask[ClusterInput]) -> Released:
         keeper = task.keeper(store)
         keeper.renew()
         notes = [*_finish(task, store), *_finish_operations(task, store, own=True)]
-        if not cleans_up(task.input):
+        if not task.input.deletes_source:
             # Before the claim goes: then others may hold it for as long as their clients take.
             forget_topics(task, store)
         keeper.release()
@@ -339,7 +339,7 @@ def _complete_topic(
     else:
         conversion_of(task, store, guard, name, record).run()
         yield from _keep_segments(task, guard, name, record)
-        if cleans_up(task.input):
+        if task.input.deletes_source:
             yield from keep_for_grace(task, guard, name)
         yield f"{name} was left during its flip by an earlier run, and is complete now"
 

@@ -23,7 +23,6 @@ from clients.cas.store import CasStore
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.failures import FailedItem
 from models.scalable_topic.claims import Stage, TopicClaim
-from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released, Undone
 
 
@@ -78,7 +77,7 @@ def complete(task: TopicTask) -> Released:
                 fault = set_or_fall_back(
                     task.admin, task.cluster.change_or_never, task.name, task.input.auto_scale, guard.require
                 )
-            if cleans_up(task.input):
+            if task.input.deletes_source:
                 # Before the policies of the namespace apply again, which let brokers delete what is consumed.
                 guard.take()
                 # mutant: scalable-topic/nothing-keeps-a-regular-topic-until-the-window-ends

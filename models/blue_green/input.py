@@ -12,7 +12,7 @@ from models.addresses import AdminUrl, BrokerUrl, PlainAdminUrl, TlsAdminUrl, Tl
 from models.base import Frozen
 from models.blue_green.phases import Phase
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
+from models.lifecycle.input import CleanupInput
 from models.lifecycle.patterns import matches
 from models.lifecycle.waves import WavePolicy
 from models.store_url import StoreAddress, StoreUrl, parse_store_url
@@ -83,7 +83,7 @@ class IdleSubscriptions(StrEnum):
     COPY = "copy"
 
 
-class BlueGreenInput(MigrationInput):
+class BlueGreenInput(CleanupInput):
     """Input of `BlueGreenMigration`.
 
     Attributes:
@@ -141,8 +141,6 @@ class BlueGreenInput(MigrationInput):
     unterminate: Bool = False
     complete_cluster: Bool = True
     grace_window: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
-    cleanup: SourceCleanup = SourceCleanup.LEAVE
-    cleanup_at_window_end: Bool = False
     cleanup_retained: Bool = False
     discard_retained: Bool = False
     cleanup_limit: int = Field(default=1_000, ge=1)
@@ -159,8 +157,6 @@ class BlueGreenInput(MigrationInput):
                 f"both clusters are named {self.cluster!r}, so brokers of blue would not redirect; "
                 "give green a clusterName of its own"
             )
-        if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
-            raise ValueError(NO_CLEANUP)
         if self.waves.deadline <= self.drain_timeout:
             raise ValueError(
                 f"waves.deadline {self.waves.deadline} is not longer than drain_timeout {self.drain_timeout}; "

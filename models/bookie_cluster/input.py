@@ -14,7 +14,7 @@ from models.bookie_registry import REGISTRY, RESERVED
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
 from models.lifecycle.cluster import StoresInput
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import NO_CLEANUP, SourceCleanup
+from models.lifecycle.input import CleanupInput
 from models.store_url import StoreUrl, parse_store_url, require_one_set, require_scheme
 
 KIND = "bookie-cluster"
@@ -109,7 +109,7 @@ class Ends(NamedTuple):
         return f"{self.source.name}-to-{self.target.name}"
 
 
-class BookieClusterInput(StoresInput):
+class BookieClusterInput(CleanupInput, StoresInput):
     """Input of `BookieClusterMigration`.
 
     Attributes:
@@ -159,8 +159,6 @@ class BookieClusterInput(StoresInput):
     pause_deadline: Duration = Field(default=timedelta(hours=1), gt=timedelta(0), le=timedelta(days=1))
     advance_ids: Bool = False
     skip_idgen_precheck: Bool = False
-    cleanup: SourceCleanup = SourceCleanup.LEAVE
-    cleanup_at_window_end: Bool = False
     max_deletions: int | None = Field(default=None, ge=1)
     registry_path: Annotated[str, AfterValidator(_node)] = REGISTRY
     deletion_delay: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
@@ -188,8 +186,6 @@ class BookieClusterInput(StoresInput):
                 'ledgers: "all" fences and moves ledgers of all clients of the source; set "exclusive": true if only '
                 "this Pulsar cluster uses it, or leave this out"
             )
-        if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
-            raise ValueError(NO_CLEANUP)
         return self
 
     @property

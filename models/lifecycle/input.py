@@ -21,10 +21,6 @@ ClusterName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Z
 """`clusterName` of brokers, with the characters that workflow ids and queries allow."""
 
 
-NO_CLEANUP = 'cleanup_at_window_end does nothing with "cleanup": "leave"; set "cleanup": "remove", or leave it out'
-"""Refusal of an input with `cleanup_at_window_end` and without a cleanup."""
-
-
 class WorkflowInput(Frozen):
     """Base of the input of each workflow that an operator starts.
 
@@ -144,10 +140,6 @@ class MigrationInput(CoveredInput):
             raise ValueError(
                 "two_persons needs the hold at which they are asked; set hold_before_cutover, or leave it out"
             )
-        if self.two_persons and getattr(self, "cleanup_at_window_end", False):
-            raise ValueError(
-                "two_persons: a cleanup at the end of the window does not ask them; leave cleanup_at_window_end out"
-            )
         return self
 
     @property
@@ -158,7 +150,36 @@ class MigrationInput(CoveredInput):
     @property
     def deletes_source(self) -> bool:
         """True if a cleanup deletes the old side."""
-        return getattr(self, "cleanup", None) is SourceCleanup.REMOVE
+        return False
+
+
+class CleanupInput(MigrationInput):
+    """Base of the input of each migration that can clean up its old side after a window.
+
+    Attributes:
+        cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with the old side.
+        cleanup_at_window_end: clean up when the window ends, without a verb.
+    """
+
+    cleanup: SourceCleanup = SourceCleanup.LEAVE
+    cleanup_at_window_end: Bool = False
+
+    @model_validator(mode="after")
+    def _cleanup_fits(self) -> Self:
+        if self.cleanup_at_window_end and not self.deletes_source:
+            raise ValueError(
+                'cleanup_at_window_end does nothing with "cleanup": "leave"; set "cleanup": "remove", or leave it out'
+            )
+        if self.two_persons and self.cleanup_at_window_end:
+            raise ValueError(
+                "two_persons: a cleanup at the end of the window does not ask them; leave cleanup_at_window_end out"
+            )
+        return self
+
+    @property
+    def deletes_source(self) -> bool:
+        """True if a cleanup deletes the old side."""
+        return self.cleanup is SourceCleanup.REMOVE
 
 
 class Continued(BaseModel):

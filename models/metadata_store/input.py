@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from models.lifecycle.cluster import StoresInput
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import NO_CLEANUP, SourceCleanup
+from models.lifecycle.input import CleanupInput
 from models.lifecycle.units import format_value
 from models.metadata_store.phases import Phase
 from models.store_url import StoreAddress, StoreUrl, parse_store_url, require_one_set
@@ -25,7 +25,7 @@ class Mode(StrEnum):
     OFFLINE = "offline"
 
 
-class MetadataStoreInput(StoresInput):
+class MetadataStoreInput(CleanupInput, StoresInput):
     """Input of `MetadataStoreMigration`.
 
     Attributes:
@@ -62,8 +62,6 @@ class MetadataStoreInput(StoresInput):
     concurrency: int = Field(default=16, ge=1, le=1024)
     throttle: float | None = Field(default=None, gt=0)
     validation_window: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
-    cleanup: SourceCleanup = SourceCleanup.LEAVE
-    cleanup_at_window_end: Bool = False
     cleanup_limit: int = Field(default=100_000, ge=1)
     replace_target: Bool = False
     allow_no_brokers: Bool = False
@@ -89,8 +87,6 @@ class MetadataStoreInput(StoresInput):
                 f"blocked_deadline ({format_value(self.blocked_deadline)}) is shorter than preparation_timeout "
                 f"({format_value(self.preparation_timeout)}), which is a part of it; raise the one, or lower the other"
             )
-        if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
-            raise ValueError(NO_CLEANUP)
         return self
 
     @property

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from models.field_texts import INTERNAL
 from models.lifecycle.claim import ParentRun
 from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
+from models.lifecycle.input import CleanupInput, MigrationInput
 from models.lifecycle.names import bounded_id
 from models.scalable_topic.auto_scale import AutoScale
 from models.topic_names import partition_number
@@ -48,7 +48,7 @@ class ClusterInput(ClusterAccess, MigrationInput):
         return "scalable-topic"
 
 
-class TopicOptions(ClusterInput):
+class TopicOptions(CleanupInput, ClusterInput):
     """Options of migrations to scalable topics, of one topic or many.
 
     Attributes:
@@ -69,19 +69,6 @@ class TopicOptions(ClusterInput):
     drain_timeout: Duration = Field(default=timedelta(hours=1), gt=timedelta(0), le=timedelta(days=30))
     auto_scale: AutoScale | None = None
     grace_window: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
-    cleanup: SourceCleanup = SourceCleanup.LEAVE
-    cleanup_at_window_end: Bool = False
-
-    @model_validator(mode="after")
-    def _cleanup_fits(self) -> Self:
-        if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
-            raise ValueError(NO_CLEANUP)
-        return self
-
-
-def cleans_up(input: ClusterInput) -> bool:
-    """Return whether regular topics are deleted in the end; otherwise they stay and layouts continue to name them."""
-    return isinstance(input, TopicOptions) and input.cleanup is SourceCleanup.REMOVE
 
 
 class ScalableTopicInput(TopicOptions):

@@ -15,7 +15,7 @@ from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
 from models.bookie_cluster.state import BookieClusterState, CutoverStage
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange, TargetLoss
 from models.lifecycle.failures import FailedItem, FailedItems, FailureKind, count_blockers
-from models.lifecycle.input import Continued, SourceCleanup
+from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
@@ -205,7 +205,7 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
             return self.state.order
         asked = self.verbs.cleanup_wanted or self.input.cleanup_at_window_end
         own = CleanupOrder(src_cluster=self.input.source.name)
-        return own if asked and self.input.cleanup is SourceCleanup.REMOVE else None
+        return own if asked and self.input.deletes_source else None
 
     async def _clean_up(self) -> None:
         """Make the target ACTIVE, and delete what was requested; a failure here does not undo the switch."""

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from models.lifecycle.input import SourceCleanup
+from models.lifecycle.input import CleanupInput
 from models.lifecycle.status import Outcome
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.migration import Migration
 
 # How often a refused cleanup is tried again.
 _CHECK_EVERY = timedelta(minutes=10)
-
-
-class _Input(Protocol):
-    """Fields of the input for the old side."""
-
-    @property
-    def cleanup(self) -> SourceCleanup: ...
-
-    @property
-    def cleanup_at_window_end(self) -> bool: ...
 
 
 class RetentionWindow:
@@ -37,7 +27,7 @@ class RetentionWindow:
         old: name of the old side in notes.
     """
 
-    def __init__(self, migration: Migration[Any, Any], input: _Input, old: str) -> None:
+    def __init__(self, migration: Migration[Any, Any], input: CleanupInput, old: str) -> None:
         self._migration = migration
         self._input = input
         self._old = old
@@ -47,7 +37,7 @@ class RetentionWindow:
         """True if the old side must be cleaned up at the end of the window."""
         verbs = self._migration.verbs
         asked = verbs.cleanup_wanted or (self._input.cleanup_at_window_end and not verbs.proceed_wanted)
-        return asked and self._input.cleanup is SourceCleanup.REMOVE
+        return asked and self._input.deletes_source
 
     async def keep(
         self,

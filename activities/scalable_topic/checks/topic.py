@@ -22,7 +22,7 @@ from clients.pulsar.records.scalable_topics import RecordState, ScalableRecord, 
 from models.lifecycle.failures import summarize
 from models.scalable_topic.claims import Stage, TopicClaim, topic_record
 from models.scalable_topic.copies import KEEPER
-from models.scalable_topic.input import TopicOptions, cleans_up
+from models.scalable_topic.input import TopicOptions
 from models.segments.layout import SegmentLayout
 from models.topic_controller.names import scalable_topic_of
 
@@ -69,7 +69,7 @@ def check_regular_topic(
     namespace = admin.namespaces.policies(name.namespace_path).raw
     broker = admin.brokers.runtime_configuration()
     # mutant: scalable-topic/policies-are-not-checked
-    check_policies(findings, topic, namespace, broker, remove=cleans_up(options))
+    check_policies(findings, topic, namespace, broker, remove=options.deletes_source)
 
 
 def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecord, *, begun: bool = False) -> None:

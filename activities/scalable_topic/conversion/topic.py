@@ -50,7 +50,7 @@ from clients.pulsar.records.scalable_topics import (
     unreadable,
 )
 from models.scalable_topic.claims import Stage, TopicClaim
-from models.scalable_topic.input import ClusterInput, cleans_up
+from models.scalable_topic.input import ClusterInput
 from models.scalable_topic.results import FlippedTopic
 from models.segments.layout import SegmentLayout
 from models.segments.layout_check import migration_faults
@@ -340,7 +340,7 @@ def conversion_of(
         each=task.each,
         stage=stage,
         noted=record,
-        keep=not cleans_up(task.input),
+        keep=not task.input.deletes_source,
         await_late_requests=task.cluster.await_late_requests,
         registered=task.registered,
         answering=task.answering,
