@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
 from models.text import shown
@@ -62,44 +62,45 @@ async def read_acts(client: Client, workflow_id: str) -> list[Act]:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise not_found(client, workflow_id) from error
         raise
-    acts: list[Act] = []
-    read: set[str] = set()
     # A reset starts a run that no other one names as its successor.
-    for start in (described.raw_info.first_run_id, described.run_id):
-        run_id = start
-        while run_id and run_id not in read:
-            read.add(run_id)
-            next_run = ""
-            async for event in _events(client, workflow_id, run_id):
-                if (act := await _act(client, run_id, event)) is not None:
-                    acts.append(act)
-                completed = event.workflow_execution_update_completed_event_attributes
-                if completed.outcome.HasField("failure"):
-                    _mark_refused(acts, run_id, completed.accepted_event_id, completed.outcome.failure.message)
-                next_run = next_run_of(event)
-            run_id = next_run
+    starts = (described.raw_info.first_run_id, described.run_id)
+    runs = histories(client, workflow_id, *starts)
+    acts = [act async for run_id, history in runs for act in await acts_in(client, run_id, history)]
     return sorted(acts, key=lambda act: act.at)
 
 
-def _mark_refused(acts: Sequence[Act], run_id: str, event_id: int, why: str) -> None:
-    for act in acts:
-        if (act.run_id, act.event_id) == (run_id, event_id):
-            act.refused = shown(why)
+async def histories(client: Client, workflow_id: str, *starts: str) -> AsyncIterator[tuple[str, WorkflowHistory]]:
+    """Yield each run from these ones on, once, with its history; not runs that Temporal does not have any more."""
+    read: set[str] = set()
+    for start in starts:
+        run_id = start
+        while run_id and run_id not in read:
+            read.add(run_id)
+            handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+            try:
+                history = await handle.fetch_history(rpc_timeout=ANSWER_LIMIT)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                break
+            yield run_id, history
+            run_id = _next_run(history.events[-1])
 
 
-async def _events(client: Client, workflow_id: str, run_id: str) -> AsyncIterator[HistoryEvent]:
-    """Yield the events of a run; nothing if Temporal does not have it any more."""
-    try:
-        handle = client.get_workflow_handle(workflow_id, run_id=run_id)
-        async for event in handle.fetch_history_events(rpc_timeout=ANSWER_LIMIT):
-            yield event
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
+async def acts_in(client: Client, run_id: str, history: WorkflowHistory) -> list[Act]:
+    """Return the requests that the history of a run records, in its order."""
+    acts: dict[int, Act] = {}
+    for event in history.events:
+        if (act := await _act(client, run_id, event)) is not None:
+            acts[event.event_id] = act
+        completed = event.workflow_execution_update_completed_event_attributes
+        if completed.outcome.HasField("failure") and (refused := acts.get(completed.accepted_event_id)):
+            refused.refused = shown(completed.outcome.failure.message)
+    return [*acts.values()]
 
 
-def next_run_of(event: HistoryEvent) -> str:
-    """Return the run that continues this one, if this is its last event."""
+def _next_run(event: HistoryEvent) -> str:
+    """Return the run that continues the one whose last event this is; empty if none does."""
     name = event.WhichOneof("attributes")
     return getattr(getattr(event, name), "new_execution_run_id", "") if name else ""
 

@@ -19,7 +19,7 @@ from temporalio.client import Client
 from models.lifecycle.audit import fault_of
 from process.files import write_private
 from temporal.client import ANSWER_LIMIT
-from views.acts import next_run_of, read_acts
+from views.acts import Act, acts_in, histories
 from views.migration import list_filter, read_view
 
 SUMS = "SHA256SUMS"
@@ -70,19 +70,13 @@ async def keep_evidence(client: Client, root: Path, workflow_id: str = "") -> li
 async def _write(client: Client, folder: Path, workflow_id: str, run_id: str) -> Evidence:
     view = await read_view(client, workflow_id, run_id=run_id, with_status=False)
     files = {"view.json": view.model_dump_json(indent=2)}
-    acts = await read_acts(client, workflow_id)
     described = await client.get_workflow_handle(workflow_id, run_id=run_id).describe(rpc_timeout=ANSWER_LIMIT)
-    runs: list[str] = []
-    following = described.raw_info.first_run_id or run_id
-    while following and following not in runs:
-        runs.append(following)
-        history = await client.get_workflow_handle(workflow_id, run_id=following).fetch_history(
-            rpc_timeout=ANSWER_LIMIT
-        )
-        files[f"history-{len(runs)}-{following}.json"] = history.to_json()
-        following = next_run_of(history.events[-1]) if history.events else ""
-    own = [act.model_dump(mode="json") for act in acts if act.run_id in runs]
-    files["requests.json"] = json.dumps(own, indent=2, ensure_ascii=False)
+    acts: list[Act] = []
+    starts = (described.raw_info.first_run_id, run_id)
+    async for each, history in histories(client, workflow_id, *starts):
+        files[f"history-{len(files)}-{each}.json"] = history.to_json()
+        acts += await acts_in(client, each, history)
+    files["requests.json"] = json.dumps([act.model_dump(mode="json") for act in acts], indent=2, ensure_ascii=False)
     sums = "".join(f"{_sha256(text)}  {name}\n" for name, text in sorted(files.items()))
     _place(folder, {**files, SUMS: sums})
     fault = fault_of(view.report.audit) if view.report else ""
