@@ -29,6 +29,18 @@ Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_hosts)]
 """Host names, `.domain` for all hosts of a domain, addresses and networks; separated by commas in the environment."""
 
 
+def check_tls(certificate: str, key: str, client_ca: str) -> None:
+    """Check that settings of a server's TLS belong together.
+
+    Raises:
+        ValueError: one is missing.
+    """
+    if bool(certificate) != bool(key):
+        raise ValueError("tls_certificate and tls_key belong together: set both, or none")
+    if client_ca and not certificate:
+        raise ValueError("tls_client_ca needs TLS: set tls_certificate and tls_key too")
+
+
 class GatewaySettings(BaseSettings):
     """Read from the environment, prefix `PULSAR_MIGRATE_GATEWAY_`.
 
@@ -99,10 +111,7 @@ class GatewaySettings(BaseSettings):
 
     @model_validator(mode="after")
     def _must_agree(self) -> Self:
-        if bool(self.tls_certificate) != bool(self.tls_key):
-            raise ValueError("tls_certificate and tls_key belong together: set both, or none")
-        if self.tls_client_ca and not self.tls_certificate:
-            raise ValueError("tls_client_ca needs TLS: set tls_certificate and tls_key too")
+        check_tls(self.tls_certificate, self.tls_key, self.tls_client_ca)
         if self.jwt_public_key_file and self.jwt_secret_key_file:
             raise ValueError("JWTs are verified with one key: set jwt_public_key_file or jwt_secret_key_file")
         if self.has_jwts != bool(self.jwt_roles_file):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from typing import Any
 
 from pydantic import (
@@ -31,6 +33,11 @@ def faults(error: ValidationError) -> str:
 def refusal(model: type[BaseModel], error: ValidationError) -> str:
     """Return why values do not make a model, and what would: the cause, the cure and the valid fields, in one line."""
     return f"{faults(error)}. Cure: correct this; {valid_fields(model)}"
+
+
+def json_sum(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of JSON values in one form: compact, with sorted keys; hexadecimal."""
+    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def valid_fields(model: type[BaseModel]) -> str:

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from gateway.settings import LOOPBACK, Hosts
+from gateway.settings import LOOPBACK, Hosts, check_tls
 from models.addresses import is_loopback
 from models.lifecycle.names import TASK_QUEUE
 from pulsar_wire.hosts import listed_hosts
@@ -57,10 +57,7 @@ class PageSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _must_agree(self) -> Self:
-        if bool(self.tls_certificate) != bool(self.tls_key):
-            raise ValueError("tls_certificate and tls_key belong together: set both, or none")
-        if self.tls_client_ca and not self.tls_certificate:
-            raise ValueError("tls_client_ca needs TLS: set tls_certificate and tls_key too")
+        check_tls(self.tls_certificate, self.tls_key, self.tls_client_ca)
         if is_loopback(self.host):
             return self
         if not self.tokens_file and not self.tls_client_ca and not self.allow_anonymous:

@@ -32,13 +32,11 @@ from models.lifecycle.status import Outcome, Progress, ProgressReport, ReadingNa
 from models.topic_controller.input import controlled_topic
 from models.topic_controller.state import ControllerStatus
 from temporal.client import ANSWER_LIMIT
+from views.listing import QUERY_LIMIT
 from views.migration import heartbeat_of
 from worker.catalog import ENTITIES, KINDS
 
 ReadT = TypeVar("ReadT")
-
-QUERY_LIMIT = timedelta(seconds=2)
-"""Longest wait for the answer of one workflow: a few without a worker must not delay all others."""
 
 MAX_CONCURRENT = 16
 """Most workflows that are read at once."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
-from hashlib import sha256
 
-from models.base import Result
+from models.base import Result, json_sum
 from models.text import shown
 
 MOST_ENTRIES = 500
@@ -29,7 +27,7 @@ class AuditEntry(Result):
         accepted: whether it took effect, or was taken as a request for an approval.
         result: what happened, or why it was refused.
         previous: hash of the previous entry; empty for the first one.
-        hash: SHA-256 of all other fields, as JSON with sorted keys; hexadecimal.
+        hash: SHA-256 of all other fields, as compact JSON with sorted keys; hexadecimal.
     """
 
     number: int
@@ -44,8 +42,7 @@ class AuditEntry(Result):
 
     def digest(self) -> str:
         """Return the hash that the entry must have."""
-        content = self.model_dump(mode="json", exclude={"hash"})
-        return sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+        return json_sum(self.model_dump(mode="json", exclude={"hash"}))
 
 
 class Audit(Result):

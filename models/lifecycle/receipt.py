@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
-from models.base import Frozen
+from models.base import Frozen, json_sum
 from models.lifecycle.fields import Time
 from models.text import shown
 
@@ -107,8 +106,7 @@ def numbers(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, f
 
 def _sum(receipt: Receipt) -> str:
     # Without defaults: a field that a later version adds does not change the sum of an older receipt.
-    content = receipt.model_dump(mode="json", exclude={"sha256"}, exclude_defaults=True)
-    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return json_sum(receipt.model_dump(mode="json", exclude={"sha256"}, exclude_defaults=True))
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:

@@ -10,8 +10,10 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
+from temporalio.client import Client
 
 from pulsar_devstack.servers.provision import Toolchain
+from temporal.client import connect
 from tests.support.stacks import toolchain
 from tests.workflows.lifecycle.harness import Harness, harness
 
@@ -32,6 +34,13 @@ async def stage(toolchain: Toolchain) -> AsyncIterator[Harness]:
     """Starts migrations on the time-skipping server."""
     async with harness(toolchain.test_server) as ready:
         yield ready
+
+
+@pytest.fixture
+async def command(stage: Harness, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The client of a command, which sends the name of its user."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", stage.client.service_client.config.target_host)
+    return await connect()
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="session")

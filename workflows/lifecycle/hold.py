@@ -59,7 +59,7 @@ class CutoverHold:
         self._verbs = state.verbs
         self._status = status
         self._continuation = continuation
-        self._after = after
+        self.after = after
         self._rehearses = rehearses
         self.plan = state.cutover = state.cutover or plan
 
@@ -154,7 +154,7 @@ class CutoverHold:
 
     def _show(self, reason: _Reason) -> None:
         if Verb.PROCEED in reason.ends_on:
-            self._verbs.close_gate("the cut-over begins", after=self._after)
+            self._verbs.close_gate("the cut-over begins", after=self.after)
         else:
             self._verbs.open_gate()
         self._status.wait_for(reason.kind, reason.why, action=reason.action, until=reason.until, ends_on=reason.ends_on)

@@ -98,7 +98,6 @@ class Migration(OneInput, Generic[InputT, StateT]):
             policies={phase: each.with_cleanup(deletes=input.deletes_source) for phase, each in policies.items()},
             last=input.last_phase,
         )
-        self._after_cutover = after_cutover
 
     async def execute(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
         """Run the whole migration, and end it with a report, a typed failure, or continue-as-new."""
@@ -275,7 +274,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Refuse when it is too late, and to release a hold at which two persons must agree."""
         if self.hold.too_late:
             raise refused(self.hold.too_late)
-        if not change.hold and self.input.two_persons and self._after_cutover in TWO_PERSONS:
+        if not change.hold and self.input.two_persons and self.hold.after in TWO_PERSONS:
             raise refused("two persons must agree to the cut-over: one sends `proceed`, and another one `approve`")
 
     @workflow.update(

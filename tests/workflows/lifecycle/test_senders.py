@@ -16,7 +16,6 @@ from models.lifecycle.names import CALLER_HEADER
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import HoldChange, Verb, VerbRequest, WindowChange
 from temporal.caller import act_for
-from temporal.client import connect
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, on_dev_server
 from tests.workflows.metadata_store.activities import Script
@@ -31,13 +30,6 @@ async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
     """Starts migrations on Temporal's dev server, with a client that sends no name."""
     async with on_dev_server(make_stack) as ready:
         yield ready
-
-
-@pytest.fixture
-async def command(stage: Harness, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """The client of a command."""
-    monkeypatch.setenv("TEMPORAL_ADDRESS", stage.client.service_client.config.target_host)
-    return await connect()
 
 
 class _Forges(Interceptor):

@@ -18,7 +18,6 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status, Undo, WaitKind
 from models.lifecycle.verbs import HoldChange, Verb, VerbRequest, VerbResponse
 from temporal.caller import act_for
-from temporal.client import connect
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.harness import Harness, Run, on_dev_server
 from tests.workflows.metadata_store.activities import Script
@@ -66,13 +65,6 @@ class Persons:
     async def audit(self) -> Audit:
         """Return the audit trail."""
         return await self._handle.query("audit", result_type=Audit)
-
-
-@pytest.fixture
-async def command(stage: Harness, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """The client of a command."""
-    monkeypatch.setenv("TEMPORAL_ADDRESS", stage.client.service_client.config.target_host)
-    return await connect()
 
 
 async def _held(stage: Harness, **more: Any) -> Run:
