@@ -139,6 +139,8 @@ def _now(view: View) -> list[Line]:
         rows += _waits(status.waiting, now) if status.waiting else []
         if status.progress:
             rows.append(("progress", f"{status.progress}; {ago(status.progress.as_of, now)}"))
+        if view.outlook:
+            rows.append(("ahead", str(view.outlook)))
     return [*rows, *(_step(step, now) for step in view.steps), *_children(view)]
 
 

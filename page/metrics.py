@@ -19,9 +19,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from temporalio.service import RPCError
 
-from models.lifecycle.status import Progress, ReadingName, Status, Waiting, WaitKind
+from models.lifecycle.outlook import Outlook
+from models.lifecycle.status import Progress, ReadingName, Status
 from models.topic_controller.state import ControllerStatus
 from page.snapshot import EndReading, RunReading, Snapshot
+from views.migration import outlook
 
 MAX_AGE_SECONDS = 5.0
 """Age of a snapshot at which the next request reads another one."""
@@ -33,18 +35,6 @@ FORGET_SECONDS = 60.0
 """Age of a snapshot from which it is not served any more: what is not known is left out."""
 
 _RUN = ("workflow_id", "run_id", "kind", "cluster")
-
-_FOR_OPERATOR = frozenset(
-    {
-        WaitKind.PAUSE,
-        WaitKind.DECISION,
-        WaitKind.GATE,
-        WaitKind.ERROR_BUDGET,
-        WaitKind.NOT_AFTER,
-        WaitKind.STOP_SWITCH,
-    }
-)
-"""Waits that only an operator ends."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +87,7 @@ PROGRESS_TOTAL = _gauge("progress_total", "All of what the running step counts, 
 PROGRESS_RATIO = _gauge("progress_ratio", "Done part of the total, 0 to 1", "task", "unit")
 PROGRESS_RATE = _gauge("progress_rate", "Units per second since the start of the step", "task", "unit")
 PROGRESS_ETA = _gauge("progress_eta_seconds", "Estimated time to the end of the running step", "task", "unit")
+AHEAD = _gauge("ahead_seconds", "Expected time to the next wait for a person, window or end", "stop", "bound")
 STEP_ATTEMPT = _gauge(
     "step_attempt", "Number of the current attempt of a step whose previous attempt failed", "step", "failure"
 )
@@ -245,6 +236,8 @@ def _add_run(samples: Samples, run: RunReading, now: datetime) -> None:
         samples.add(BLOCKED_SINCE, labels, min(blocked_since).timestamp())
     if run.progress:
         _add_progress(samples, labels, run.progress)
+    if isinstance(run.status, Status):
+        _add_outlook(samples, labels, outlook(run.status.model_copy(update={"progress": run.progress}), now))
 
 
 def _add_progress(samples: Samples, labels: dict[str, str], progress: Progress) -> None:
@@ -256,6 +249,14 @@ def _add_progress(samples: Samples, labels: dict[str, str], progress: Progress) 
         samples.add(PROGRESS_RATIO, counted, min(1.0, progress.done / progress.total))
     if progress.eta_seconds is not None:
         samples.add(PROGRESS_ETA, counted, progress.eta_seconds)
+
+
+def _add_outlook(samples: Samples, labels: dict[str, str], outlook: Outlook | None) -> None:
+    if outlook is None:
+        return
+    for bound, seconds in (("soonest", outlook.soonest_seconds), ("latest", outlook.latest_seconds)):
+        if seconds is not None:
+            samples.add(AHEAD, {**labels, "stop": outlook.stop, "bound": bound}, seconds)
 
 
 _READINGS = {ReadingName.PUBLISHERS: PUBLISHERS, ReadingName.BACKLOG: BACKLOG}
@@ -278,7 +279,7 @@ def _add_status(samples: Samples, labels: dict[str, str], status: Status, now: d
     if request := status.request:
         samples.add(APPROVAL, {**labels, "verb": request.verb.value}, request.since.timestamp())
     if waiting := status.waiting:
-        operator = "true" if needs_operator(waiting) else "false"
+        operator = "true" if waiting.needs_operator else "false"
         wait = {**labels, "wait": waiting.kind.value, "operator": operator}
         samples.add(WAITING, wait, waiting.since.timestamp())
     for name, end in status.deadlines.items():
@@ -288,12 +289,6 @@ def _add_status(samples: Samples, labels: dict[str, str], status: Status, now: d
     for gauge, figure in ((BLOCKED, "blocked_seconds"), (BROKERS_AWAY, "brokers_away_seconds")):
         if (seconds_taken := status.figures.get(figure)) is not None:
             samples.add(gauge, labels, seconds_taken)
-
-
-def needs_operator(waiting: Waiting) -> bool:
-    """Return whether a wait ends only when an operator acts."""
-    held = waiting.kind is WaitKind.HOLD and waiting.until is None
-    return bool(waiting.action) or held or waiting.kind in _FOR_OPERATOR
 
 
 def _add_controller(samples: Samples, labels: dict[str, str], status: ControllerStatus) -> None:

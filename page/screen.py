@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from models.lifecycle.audit import AuditEntry, fault_of
 from models.lifecycle.failures import failed_lines
+from models.lifecycle.outlook import Outlook
 from models.lifecycle.status import Outcome, PhaseEntry, Progress, Status, Undo, Waiting, WaitKind
 from models.lifecycle.units import Described, Quantity, Unit, format_value
 from models.lifecycle.verbs import VERB_HELP, ApprovalRequest, Verb
@@ -200,6 +201,7 @@ class Screen(NamedTuple):
     waiting: Waiting | None
     request: ApprovalRequest | None
     progress: Progress | None
+    outlook: Outlook | None
     steps: list[str]
     commands: list[Command]
     deadlines: list[tuple[str, datetime]]
@@ -262,6 +264,7 @@ def screen_of(view: View, now: datetime) -> Screen:
         waiting=status.waiting if status and not view.ended else None,
         request=status.request if status and not view.ended else None,
         progress=progress,
+        outlook=None if view.ended else view.outlook,
         steps=[] if view.ended else [_step(step.name, step.attempt, step.last_failure) for step in view.steps],
         commands=_commands(view),
         deadlines=sorted(status.deadlines.items(), key=lambda item: item[1]) if status and not view.ended else [],

@@ -21,6 +21,7 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
+from models.lifecycle.outlook import Outlook, outlook_of
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Progress, ProgressReport, Status, WaitReason
 from process.exit_codes import CommandFailed, ExitCode, code_of_failure
@@ -71,6 +72,7 @@ class View(BaseModel):
         phase: value of the search attribute, which needs no worker.
         status: the migration's own status, with the progress from heartbeats; None if no worker returned it, and
                 `silence` says why.
+        outlook: when it is expected to stop next; None if it has ended, or waits for a person now.
         steps: pending steps.
         children: running child workflows, such as batches of a wave; the oldest ones, and not all.
         children_count: number of all running child workflows.
@@ -85,6 +87,7 @@ class View(BaseModel):
     phase: str
     status: Status | None
     silence: str
+    outlook: Outlook | None = None
     steps: list[Step]
     children: list[View] = []
     children_count: int = 0
@@ -156,6 +159,7 @@ async def read_view(
         )
     )
     report, failure = await _end(handle, described)
+    status = with_latest_progress(status, steps) if status else None
     phases = described.search_attributes.get("MigrationPhase", [])
     return View(
         workflow_id=workflow_id,
@@ -164,8 +168,9 @@ async def read_view(
         started=described.start_time,
         closed=described.close_time,
         phase=str(phases[0]) if phases else "",
-        status=with_latest_progress(status, steps) if status else None,
+        status=status,
         silence=silence,
+        outlook=outlook(status, datetime.now(UTC)) if status and report is None else None,
         steps=steps,
         children=read,
         children_count=len(running),
@@ -179,6 +184,11 @@ def with_latest_progress(status: Status, steps: Sequence[Step]) -> Status:
     reported = [status.progress, *(step.progress for step in steps)]
     newest = max((progress for progress in reported if progress), key=lambda progress: progress.as_of, default=None)
     return status.model_copy(update={"progress": newest})
+
+
+def outlook(status: Status, now: datetime) -> Outlook | None:
+    """Return when a migration with this status, which has its newest progress, is expected to stop next."""
+    return outlook_of(status, KINDS[status.kind].legs, now) if status.kind in KINDS else None
 
 
 def list_filter(status: str) -> str:

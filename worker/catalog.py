@@ -23,6 +23,7 @@ from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.state import BookieClusterState
 from models.lifecycle.input import MigrationInput, WorkflowInput
+from models.lifecycle.outlook import Leg
 from models.lifecycle.state import MigrationState
 from models.metadata_store import phases as metadata_store_phases
 from models.metadata_store.input import KIND as METADATA_STORE
@@ -77,12 +78,14 @@ class Kind(Registered, Generic[InputT]):
         name: its name on the command line, in workflow ids and in the search attribute `MigrationKind`.
         state: state of its workflow; it has the models of its facts, figures and certificate.
         phases: phases of its workflow.
+        legs: the same in their order, with stops.
         docs: name of its page, where the package has more than one kind.
     """
 
     input: type[InputT]
     state: type[MigrationState[Any, Any, Any]]
     phases: type[StrEnum]
+    legs: tuple[Leg, ...]
     docs: str = ""
 
     @property
@@ -117,6 +120,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflows=("workflows.metadata_store.workflow:MetadataStoreMigration",),
         state=MetadataStoreState,
         phases=metadata_store_phases.Phase,
+        legs=metadata_store_phases.LEGS,
     ),
     Kind(
         package="bookie_cluster",
@@ -126,6 +130,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflows=("workflows.bookie_cluster.workflow:BookieClusterMigration",),
         state=BookieClusterState,
         phases=bookie_cluster_phases.Phase,
+        legs=bookie_cluster_phases.LEGS,
     ),
     Kind(
         package="blue_green",
@@ -138,6 +143,7 @@ _ALL: tuple[Kind[Any], ...] = (
         ),
         state=BlueGreenState,
         phases=blue_green_phases.Phase,
+        legs=blue_green_phases.LEGS,
     ),
     Kind(
         package="scalable_topic",
@@ -147,6 +153,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflows=("workflows.scalable_topic.workflow:ScalableTopicMigration",),
         state=TopicState,
         phases=scalable_topic_phases.Phase,
+        legs=scalable_topic_phases.LEGS,
     ),
     Kind(
         package="scalable_topic",
@@ -156,6 +163,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflows=("workflows.scalable_topic.namespace_workflow:ScalableNamespaceMigration",),
         state=NamespaceState,
         phases=scalable_topic_phases.NamespacePhase,
+        legs=scalable_topic_phases.NAMESPACE_LEGS,
         docs="scalable_namespace",
     ),
     Kind(
@@ -166,6 +174,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflows=("workflows.scalable_topic.operation_workflow:ScalableOperation",),
         state=OperationState,
         phases=scalable_topic_phases.OperationPhase,
+        legs=scalable_topic_phases.OPERATION_LEGS,
         docs="scalable_operation",
     ),
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from models.lifecycle.rates import RecentRates
 from models.lifecycle.status import (
     Progress,
     ProgressReport,
@@ -50,6 +51,7 @@ class _Count:
         done: returns the units done.
         detail: the same in other units.
         started: when the count began, by the monotonic clock.
+        rates: of the recent time.
     """
 
     task: ProgressTask
@@ -58,6 +60,7 @@ class _Count:
     done: Callable[[], int]
     detail: str
     started: float
+    rates: RecentRates
 
 
 class ActivityContext:
@@ -133,7 +136,7 @@ class ActivityContext:
     def measure(self, task: ProgressTask, unit: ProgressUnit, total: int | None, done: Callable[[], int]) -> None:
         """Report progress by calling `done` for every heartbeat, until other progress is reported."""
         self._most = 0
-        self._count = _Count(task, unit, total, done, "", time.monotonic())
+        self._count = _Count(task, unit, total, done, "", time.monotonic(), RecentRates())
 
     def progress(
         self, task: ProgressTask, unit: ProgressUnit, done: int, total: int | None, *, detail: str = ""
@@ -141,9 +144,9 @@ class ActivityContext:
         """Report how far the work is; `detail` says the same in other units."""
         old = self._count
         same = old is not None and (old.task, old.unit) == (task, unit)
-        started = old.started if old is not None and same else time.monotonic()
+        started, rates = (old.started, old.rates) if old is not None and same else (time.monotonic(), RecentRates())
         self._most = 0
-        self._count = _Count(task, unit, total, lambda: done, detail, started)
+        self._count = _Count(task, unit, total, lambda: done, detail, started, rates)
 
     def read(self, name: ReadingName, side: Side, value: int) -> None:
         """Report a reading of one side, until it is reported again or the activity ends."""
@@ -196,7 +199,10 @@ class ActivityContext:
             return None
         # A job that reads twice counts from 0 again; progress must not go back.
         done = self._most = max(self._most, count.done())
-        rate = done / max(time.monotonic() - count.started, 0.001)
+        now = time.monotonic()
+        rate = done / max(now - count.started, 0.001)
+        count.rates.add(now, done)
+        recent = count.rates.range()
         total = count.total
         eta = (total - done) / rate if total and rate and total >= done else None
         return Progress(
@@ -206,6 +212,8 @@ class ActivityContext:
             total=total,
             detail=count.detail,
             rate=round(rate, 1),
+            slowest=recent and recent.slowest,
+            fastest=recent and recent.fastest,
             eta_seconds=None if eta is None else round(eta, 1),
             basis="" if eta is None else "average rate of this step",
             as_of=datetime.now(UTC),

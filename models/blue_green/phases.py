@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from models.lifecycle.outlook import Leg, LegEnd
+from models.lifecycle.status import ProgressTask
+
 
 class Phase(StrEnum):
     """Phases of the whole migration."""
@@ -27,3 +30,14 @@ class BatchPhase(StrEnum):
     DRAIN = "DRAIN"
     VERIFY = "VERIFY"
     ROLLBACK = "ROLLBACK"
+
+
+LEGS = (
+    Leg((Phase.PRECHECK,)),
+    Leg((Phase.PROVISION,), LegEnd.CUTOVER, measured=(ProgressTask.PROVISION,)),
+    Leg((Phase.FLIP,), measured=(ProgressTask.MIGRATE,), persons="the gates between waves"),
+    Leg((Phase.COMPLETE,)),
+    Leg((Phase.GRACE,), LegEnd.WINDOW),
+    Leg((Phase.CLEANUP,), measured=(ProgressTask.DELETE,)),
+)
+"""Phases in the order in which a migration passes them, with its stops."""

@@ -109,6 +109,8 @@ class Progress(Result):
         total: units in all, where known.
         detail: the same in other units.
         rate: units per second since the start of the task.
+        slowest: units per second in the slowest part of the recent time; None while that is not known.
+        fastest: the same in its fastest part.
         eta_seconds: estimated time to the end, where possible.
         basis: of the estimate.
         as_of: time of these values; at most a second old in the heartbeat of a running activity.
@@ -120,6 +122,8 @@ class Progress(Result):
     total: int | None = Field(default=None, ge=0, le=_MOST)
     detail: str = ""
     rate: float = Field(default=0.0, allow_inf_nan=False)
+    slowest: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    fastest: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     eta_seconds: float | None = Field(default=None, allow_inf_nan=False)
     basis: str = ""
     as_of: Time
@@ -193,6 +197,18 @@ class WaitKind(StrEnum):
     """Running items of a wave."""
 
 
+_FOR_OPERATOR = frozenset(
+    {
+        WaitKind.PAUSE,
+        WaitKind.DECISION,
+        WaitKind.GATE,
+        WaitKind.ERROR_BUDGET,
+        WaitKind.NOT_AFTER,
+        WaitKind.STOP_SWITCH,
+    }
+)
+"""Waits that only an operator ends."""
+
 _BACK = (Verb.ROLLBACK,)
 _ON_OR_BACK = (Verb.PROCEED, Verb.ROLLBACK)
 
@@ -265,6 +281,12 @@ class Waiting(WaitReason):
     since: datetime
     ends_on: tuple[str, ...] = ()
 
+    @property
+    def needs_operator(self) -> bool:
+        """True if the wait ends only when an operator acts."""
+        held = self.kind is WaitKind.HOLD and self.until is None
+        return bool(self.action) or held or self.kind in _FOR_OPERATOR
+
 
 class ReadingName(StrEnum):
     """Values that a running activity reads of a side, for dashboards."""
@@ -334,6 +356,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
         request: a step that waits for another person's `approve`.
         started_by: who started it, as the sender names itself.
         cutover: when to cut over.
+        last_phase: after which a dry run or a rehearsal ends; empty for a migration.
         deadlines: names and times of the running timers.
         notes: refused verbs, warnings and other events, oldest first.
         facts: results of checks; each migration has its own model.
@@ -358,6 +381,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
     request: ApprovalRequest | None = None
     started_by: str = ""
     cutover: CutoverPlan = CutoverPlan()
+    last_phase: str = ""
     deadlines: dict[str, datetime]
     notes: list[str]
     facts: FactsT

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from models.lifecycle.outlook import Leg, LegEnd
+from models.lifecycle.status import ProgressTask
+
 
 class Phase(StrEnum):
     """Phases of one topic."""
@@ -39,3 +42,32 @@ class OperationPhase(StrEnum):
     OPERATE = "OPERATE"
     COMPLETE = "COMPLETE"
     ROLLBACK = "ROLLBACK"
+
+
+LEGS = (
+    Leg((Phase.PRECHECK,)),
+    Leg((Phase.CLIENTS,), LegEnd.CUTOVER),
+    Leg((Phase.GUARD, Phase.FLIP)),
+    Leg((Phase.DRAIN,), measured=(ProgressTask.DRAIN,)),
+    Leg((Phase.VERIFY, Phase.COMPLETE)),
+    Leg((Phase.GRACE,), LegEnd.WINDOW),
+    Leg((Phase.CLEANUP,), measured=(ProgressTask.DELETE,)),
+)
+"""Phases of one topic in the order in which a migration passes them, with its stops."""
+
+NAMESPACE_LEGS = (
+    Leg((NamespacePhase.PRECHECK,)),
+    Leg((NamespacePhase.GUARD,), LegEnd.CUTOVER),
+    Leg((NamespacePhase.MIGRATE,), measured=(ProgressTask.MIGRATE,), persons="the gates between waves"),
+    Leg((NamespacePhase.COMPLETE,)),
+    Leg((NamespacePhase.GRACE,), LegEnd.WINDOW),
+    Leg((NamespacePhase.CLEANUP,), measured=(ProgressTask.DELETE,)),
+)
+"""The same of many topics."""
+
+OPERATION_LEGS = (
+    Leg((OperationPhase.PRECHECK,)),
+    Leg((OperationPhase.OPERATE,), measured=(ProgressTask.OPERATE, ProgressTask.COPY)),
+    Leg((OperationPhase.COMPLETE,)),
+)
+"""The same of an operation."""

@@ -79,7 +79,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
         #: Updates that call activities run one after the other: each depends on the result of the previous one.
         self.update_lock = asyncio.Lock()
         self.verbs = state.verbs
-        self.board = StatusBoard(state, kind=kind, cluster=input.cluster, target=target, first=first)
+        last = "PRECHECK" if input.dry_run else input.last_phase
+        self.board = StatusBoard(state, kind=kind, cluster=input.cluster, target=target, first=first, last=last)
         self.continuation = Continuation(state)
         self.timers = Timers(state, self.board, self.continuation)
         self.activities = ActivityRunner(input, state, self.board)

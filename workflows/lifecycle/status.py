@@ -58,16 +58,18 @@ class StatusBoard:
         cluster: the Pulsar cluster.
         target: value of the search attribute `MigrationTarget`.
         first: the phase that is shown before any has started.
+        last: after which a dry run or a rehearsal ends; empty for a migration.
     """
 
     def __init__(
-        self, state: MigrationState[Any, Any, Any], *, kind: str, cluster: str, target: str, first: str
+        self, state: MigrationState[Any, Any, Any], *, kind: str, cluster: str, target: str, first: str, last: str = ""
     ) -> None:
         self.kind = kind
         self.cluster = cluster
         self.target = target
         self._state = state
         self._first = first
+        self._last = last
 
     def status(self) -> Status[Any, Any]:
         """Return the answer of the query `status`."""
@@ -91,6 +93,7 @@ class StatusBoard:
             request=state.verbs.request,
             started_by=state.started_by,
             cutover=state.cutover or CutoverPlan(),
+            last_phase=self._last,
             deadlines=state.deadlines,
             notes=state.notes,
             facts=state.facts,

@@ -10,12 +10,16 @@ from temporalio import workflow
 
 from models.base import faults
 from models.lifecycle.input import MigrationInput
+from models.lifecycle.rates import RecentRates
 from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
 from models.lifecycle.units import format_value
 from models.lifecycle.waves import Hold, WavePolicy, WavesOutcome, WaveStatus
 from workflows.lifecycle.caller import by
 from workflows.lifecycle.migration import Migration, refused
 from workflows.lifecycle.waves import Waves
+
+# Seconds in which the rate of items is measured, and between two counts.
+_RECENT, _APART = 3600.0, 5.0
 
 
 def changed_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[str, Any]) -> WavePolicy:
@@ -64,6 +68,7 @@ class MigrationSteering:
     def __init__(self, migration: Migration[Any, Any], unit: ProgressUnit) -> None:
         self._migration = migration
         self._unit = unit
+        self._rates = RecentRates(kept=_RECENT, apart=_APART)
 
     @property
     def paused(self) -> bool:
@@ -82,12 +87,19 @@ class MigrationSteering:
     def show(self, status: WaveStatus) -> None:
         """Show counts as progress, failed items, and why no item starts."""
         board, state = self._migration.board, self._migration.state
+        if status.hold:
+            # What follows a hold is measured on its own.
+            self._rates.restart()
+        self._rates.add(workflow.now().timestamp(), status.counts.ended)
+        recent = self._rates.range()
         state.progress = Progress(
             task=ProgressTask.MIGRATE,
             unit=self._unit,
             done=status.counts.ended,
             total=status.total,
             detail=_detail(status),
+            slowest=recent and recent.slowest,
+            fastest=recent and recent.fastest,
             as_of=workflow.now(),
         )
         if hold := status.hold:

@@ -130,3 +130,17 @@ async def test_notes_of_a_lost_attempt(details: list[object], noted: dict[str, s
         return noted_before()
 
     assert await environment.run(read) == noted
+
+
+def test_recent_rates_are_part_of_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress has the slowest and the fastest rate of the recent reports, once there are some seconds of them."""
+    clock = iter(range(100))
+    monkeypatch.setattr("activities.lifecycle.context.time.monotonic", lambda: float(next(clock)))
+    context = ActivityContext()
+    for done in (0, 10, 20, 50, 80):
+        context.progress(ProgressTask.COPY, ProgressUnit.RECORDS, done, 100)
+        context.report()
+    progress = progress_of(context)
+    assert progress.slowest is not None
+    assert progress.fastest is not None
+    assert 0 < progress.slowest < progress.fastest

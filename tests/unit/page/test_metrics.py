@@ -29,7 +29,7 @@ from models.lifecycle.status import (
 )
 from models.lifecycle.verbs import ApprovalRequest, Verb
 from models.topic_controller.state import ControllerStatus
-from page.metrics import FORGET_SECONDS, GAUGES, MAX_AGE_SECONDS, MetricsSource, needs_operator
+from page.metrics import FORGET_SECONDS, GAUGES, MAX_AGE_SECONDS, MetricsSource
 from page.snapshot import (
     MAX_UNANSWERED,
     EndReading,
@@ -147,7 +147,15 @@ async def test_status_of_a_migration() -> None:
 async def test_steps_of_a_migration() -> None:
     """The newest progress, the blocked time, readings of both sides and failed attempts come from heartbeats."""
     progress = Progress(
-        task=ProgressTask.COPY, unit=ProgressUnit.RECORDS, done=30, total=120, rate=3.0, eta_seconds=30.0, as_of=NOW
+        task=ProgressTask.COPY,
+        unit=ProgressUnit.RECORDS,
+        done=30,
+        total=120,
+        rate=3.0,
+        slowest=2.0,
+        fastest=5.0,
+        eta_seconds=30.0,
+        as_of=NOW,
     )
     older = progress.model_copy(update={"done": 10, "as_of": NOW - timedelta(minutes=1)})
     report = ProgressReport(progress=progress, blocked_since=NOW - timedelta(seconds=42))
@@ -160,6 +168,9 @@ async def test_steps_of_a_migration() -> None:
     assert samples[key("progress_ratio", **counted)] == 0.25
     assert samples[key("progress_rate", **counted)] == 3
     assert samples[key("progress_eta_seconds", **counted)] == 30
+    stop = "the window VALIDATION"
+    assert samples[key("ahead_seconds", stop=stop, bound="soonest")] == 18
+    assert samples[key("ahead_seconds", stop=stop, bound="latest")] == 45
     assert samples[key("blocked_since_timestamp_seconds")] == NOW.timestamp() - 42
     assert samples[key("step_attempt", step="metadata_store_copy", failure="Unreachable")] == 4
     assert samples[key("publishers", side="green")] == 7
@@ -251,7 +262,7 @@ async def test_ends_and_queues() -> None:
 )
 def test_waits_for_an_operator(changes: dict[str, Any], needed: bool) -> None:
     """A wait needs an operator if it has something to do, or nothing else ends it."""
-    assert needs_operator(Waiting(why="w", since=NOW, **changes)) is needed
+    assert Waiting(why="w", since=NOW, **changes).needs_operator is needed
 
 
 def test_every_gauge_has_a_name_of_its_own() -> None:
