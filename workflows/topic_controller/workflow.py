@@ -84,6 +84,7 @@ class TopicController(OneInput):
         self._history = HistoryLimit()
         #: Accepted registrations whose consumers have no session yet.
         self._joining: list[Registrations] = []
+        self._loop = asyncio.get_running_loop()
         # Temporal gives a workflow that is reset a new random seed.
         workflow.register_random_seed_callback(self._reset)
 
@@ -350,6 +351,8 @@ class TopicController(OneInput):
         """Note that Temporal has reset this run: its state is old, and the next run reads the metadata store."""
         del seed
         self._controller.is_reset = True
+        # The SDK checks conditions only after a task has run, and an idle run has none.
+        self._loop.call_soon(_run_nothing)
 
     @property
     def _ends(self) -> bool:
@@ -379,6 +382,10 @@ class TopicController(OneInput):
 
 def _initial(input: ControllerInput) -> ControllerState:
     return ControllerState(pruning=input.pruning, scaling=Scaling(policy=input.auto_scale))
+
+
+def _run_nothing() -> None:
+    """Do nothing."""
 
 
 async def _cancel(*tasks: asyncio.Task[None]) -> None:
