@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
+from temporalio.api.workflowservice.v1 import ListOpenWorkflowExecutionsRequest
 from temporalio.client import Client
 
 from pulsar_devstack.servers.provision import Toolchain
@@ -49,5 +50,11 @@ async def _time_passes(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     yield
     stage = request.getfixturevalue("stage") if "stage" in request.fixturenames else None
     if isinstance(stage, Harness) and stage.env.supports_time_skipping:
-        async with asyncio.timeout(20):
-            await stage.env.sleep(timedelta(minutes=1))
+        try:
+            async with asyncio.timeout(20):
+                await stage.env.sleep(timedelta(minutes=1))
+        except TimeoutError:
+            asked = ListOpenWorkflowExecutionsRequest(namespace=stage.client.namespace)
+            still_open = await stage.client.workflow_service.list_open_workflow_executions(asked)
+            names = [f"{run.execution.workflow_id} ({run.type.name})" for run in still_open.executions]
+            pytest.fail(f"the server's clock stands still; open workflows: {names}")

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest_asyncio
 from temporalio.client import WorkflowFailureError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from models.topic_controller.input import SubscriptionRequest
 from models.topic_controller.sessions import ConsumerAssignment, Registrations
@@ -33,9 +33,13 @@ async def start(stage: Harness) -> AsyncIterator[Start]:
     yield start
     for run in started:
         newest = stage.client.get_workflow_handle(run.handle.id)
-        # It may have ended by itself.
-        with suppress(RPCError, WorkflowFailureError):
+        try:
             await newest.cancel()
+        except RPCError as error:
+            # It may have ended by itself.
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+        with suppress(WorkflowFailureError):
             await newest.result()
 
 
