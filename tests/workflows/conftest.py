@@ -57,4 +57,4 @@ async def _time_passes(request: pytest.FixtureRequest) -> AsyncIterator[None]:
             asked = ListOpenWorkflowExecutionsRequest(namespace=stage.client.namespace)
             still_open = await stage.client.workflow_service.list_open_workflow_executions(asked)
             names = [f"{run.execution.workflow_id} ({run.type.name})" for run in still_open.executions]
-            pytest.fail(f"the server's clock stands still; open workflows: {names}")
+            pytest.fail(f"the server skips no time; open workflows: {names}")

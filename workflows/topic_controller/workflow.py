@@ -352,7 +352,7 @@ class TopicController(OneInput):
         del seed
         self._controller.is_reset = True
         # The SDK checks conditions only after a task has run, and an idle run has none.
-        self._loop.call_soon(_run_nothing)
+        self._loop.call_soon(lambda: None)
 
     @property
     def _ends(self) -> bool:
@@ -382,10 +382,6 @@ class TopicController(OneInput):
 
 def _initial(input: ControllerInput) -> ControllerState:
     return ControllerState(pruning=input.pruning, scaling=Scaling(policy=input.auto_scale))
-
-
-def _run_nothing() -> None:
-    """Do nothing."""
 
 
 async def _cancel(*tasks: asyncio.Task[None]) -> None:
