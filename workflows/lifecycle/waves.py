@@ -118,13 +118,16 @@ class Waves:
         # Before the listing, so that the page is as new as possible when its items start.
         if not await self._may_begin():
             return
+        # The operator may have made the wave smaller since.
+        if self.state.wave_is_full:
+            return
         room = self.state.policy.size_of(self.state.wave) - self.state.begun_in_wave
         items = iter(await self._list_items(min(PAGE, room)))
         batch = tuple(islice(items, self.state.policy.batch_size))
         if not batch:
             await self.drain()
             self._end(WavesOutcome.DONE)
-        while batch and await self._may_begin():
+        while batch and await self._may_begin() and not self.state.wave_is_full:
             self._begin(batch)
             batch = tuple(islice(items, self.state.policy.batch_size))
 

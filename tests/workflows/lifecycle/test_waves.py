@@ -183,6 +183,23 @@ async def test_a_later_not_after_continues_the_waves(operator: Operator) -> None
     assert all(later.is_open(at) for _, at, _ in run.catalog.begun)
 
 
+@pytest.mark.parametrize("smaller", [200, 150])
+async def test_a_smaller_wave_loses_no_item(operator: Operator, smaller: int) -> None:
+    """A wave that is made smaller than it is already ends there, and the remaining items are in the next one."""
+    policy = FREE.model_copy(update={"wave_size": 300, "batch_size": 50, "parallelism": 4, "gate": WaveGate.EVERY_WAVE})
+    run = await operator.start(dict.fromkeys(_items(300), SLOW), policy)
+    await run.until(lambda _: len(run.catalog.begun) == 200)
+    # The first page has ended, and the next one is listed when a child has ended.
+    await run.revise(policy.model_copy(update={"wave_size": smaller}))
+    assert operator.env is not None
+    await operator.env.sleep(SLOW.sleep)
+    status = await run.held(WaitKind.GATE)
+    assert status.counts.begun == 200
+    await run.decide(proceed=True)
+    end = await run.result()
+    assert (end.outcome, end.counts.done) == (WavesOutcome.DONE, 300)
+
+
 async def test_waves_over_nothing_are_done(operator: Operator) -> None:
     """An empty list of items ends at once, even where no item might begin."""
     now = await operator.now()
