@@ -89,6 +89,10 @@ class CoveredInput(WorkflowInput):
         return Accepted(self.accept_defects, self.allow_untested_versions, self.accept)
 
 
+OF_START = ("receipt", "receipt_max_age")
+"""Fields that only the start of a migration needs; a changed copy of its input is another one than was planned."""
+
+
 class SourceCleanup(StrEnum):
     """Effect of `cleanup` on the source: leave it as it is, or remove the migrated tree."""
 
@@ -123,7 +127,8 @@ class MigrationInput(CoveredInput):
         if self.receipt is None:
             return self
         for name, planned, own in (
-            ("kind", self.receipt.kind, self.kind.partition("/")[0]),
+            # Not `kind`: all migrations to scalable topics share one, for the requirements on servers.
+            ("kind", self.receipt.kind, self.workflow_id.partition("/")[0]),
             ("cluster", self.receipt.cluster, self.cluster),
         ):
             if planned != own:
@@ -151,6 +156,15 @@ class MigrationInput(CoveredInput):
     def deletes_source(self) -> bool:
         """True if a cleanup deletes the old side."""
         return False
+
+
+OF_PARENT: dict[str, Any] = {
+    "hold_before_cutover": False,
+    "cutover_at": None,
+    "two_persons": False,
+    **dict.fromkeys(OF_START),
+}
+"""Fields of the input of a child workflow, for which its parent has already waited, asked and compared."""
 
 
 class CleanupInput(MigrationInput):

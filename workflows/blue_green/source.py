@@ -13,6 +13,7 @@ from models.blue_green.batch import BatchInput
 from models.blue_green.input import BlueGreenInput
 from models.blue_green.state import BatchCertificate, BatchFigures, BlueGreenState
 from models.lifecycle.failures import FailedItem
+from models.lifecycle.input import OF_PARENT
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.waves import BatchResult, Page, failed_item
@@ -49,7 +50,7 @@ class NamespaceSource:
         """Return the child workflow that moves these namespaces."""
         fields: dict[str, Any] = self._migration.input.model_dump()
         parent = this_run(self._migration.state)
-        own = {"hold_before_cutover": False, "two_persons": False, "cutover_at": None, "parent": parent, "batch": items}
+        own = {**OF_PARENT, "parent": parent, "batch": items}
         batch = BatchInput.model_validate(fields | own)
         return ChildSpec(_BATCH, batch, ", ".join(items))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from activities.scalable_topic import hold_release, topic_list
 from models.lifecycle.failures import FailedItem, summarize
+from models.lifecycle.input import OF_PARENT
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.waves import BatchResult, Page, failed_item
@@ -46,9 +47,7 @@ class TopicSource:
         (name,) = items
         shared: dict[str, Any] = self._migration.input.model_dump(include=set(TopicOptions.model_fields))
         own = {
-            "hold_before_cutover": False,
-            "two_persons": False,
-            "cutover_at": None,
+            **OF_PARENT,
             "topic": f"persistent://{name}",
             "parent": this_run(self._migration.state),
         }

@@ -19,6 +19,7 @@ from cli.documents import read_document
 from models.lifecycle.receipt import Receipt
 from models.metadata_store.input import MetadataStoreInput
 from process.exit_codes import ExitCode
+from worker.catalog import KINDS
 
 PLAN: dict[str, Any] = {
     "cluster": "prod",
@@ -66,6 +67,24 @@ def test_a_start_is_refused_where_facts_differ() -> None:
         "broker b-2: Pulsar 5.0.1 → nothing, broker b-3: nothing → Pulsar 5.0.1, pulsar-migrate: 0.2.0 → 0.3.0"
         in blocker
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("scalable-topic", {"topic": "persistent://a/b/c"}),
+        ("scalable-namespace", {"topics": ["a/b/*"]}),
+        ("scalable-operation", {"topics": ["a/b/*"], "operation": "audit"}),
+    ],
+)
+def test_kinds_that_share_requirements_have_their_own_receipts(kind: str, own: dict[str, Any]) -> None:
+    """A receipt of each kind of migration to scalable topics binds its own start, and none of the others."""
+    plan = {"cluster": "prod", "metadata_url": "zk:zk-1:2181", "admin_urls": ["http://b-1:8080"], **own}
+    of_plan = receipt(kind=kind, input=plan).model_dump(mode="json")
+    assert KINDS[kind].input.model_validate({**plan, "receipt": of_plan}).receipt is not None
+    of_others = receipt(kind="scalable", input=plan).model_dump(mode="json")
+    with pytest.raises(ValidationError, match=f"the receipt is of the kind scalable, and this is {kind}"):
+        KINDS[kind].input.model_validate({**plan, "receipt": of_others})
 
 
 def test_an_old_receipt_is_refused() -> None:

@@ -10,7 +10,7 @@ from models.lifecycle.failures import Blocker, FailedItem, FailureKind
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.workflows.blue_green.activities import BATCH, COPYING_BATCH, READY, Script
-from tests.workflows.lifecycle.harness import Harness
+from tests.workflows.lifecycle.harness import Harness, bound_to_plan
 
 BLOCKER = Blocker(code="BLUE_NO_SWEEP", cause="broker-1 never looks.", cure="set it")
 
@@ -47,8 +47,11 @@ async def test_questions_wait_for_the_operator(stage: Harness) -> None:
 
 
 async def test_whole_path(stage: Harness) -> None:
-    """Each namespace is loaded, held, flipped, drained and verified; then blue gets its flag and its window."""
-    run = await stage.start(Script())
+    """Each namespace is loaded, held, flipped, drained and verified; then blue gets its flag and its window.
+
+    The start is bound to a receipt, which is not one of the batches.
+    """
+    run = await stage.start(Script(), **bound_to_plan(Script(), next(stage.clusters)))
     report = await run.report()
     assert run.script.steps == [
         "precheck",

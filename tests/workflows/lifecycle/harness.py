@@ -7,7 +7,7 @@ import itertools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 
 from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE, observers_queue
+from models.lifecycle.receipt import Receipt
 from models.lifecycle.report import Report
 from models.lifecycle.status import Status
 from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
@@ -191,6 +192,22 @@ class Harness:
             memo={HISTORY_LIMIT: history_limit} if history_limit else None,
         )
         return Run(handle, script, self.client)
+
+
+def bound_to_plan(script: Script, cluster: str, **fields: Any) -> dict[str, Any]:
+    """Return the fields of the input of a start that is bound to the receipt of its plan."""
+    kind = migrations.ALL[script.kind]
+    input = kind.input.model_validate({**script.input, "cluster": cluster, **fields})
+    receipt = Receipt.of(
+        kind.name,
+        cluster,
+        planned_at=datetime.now(UTC),
+        input=input.as_json(),
+        facts={"release of brokers": "5.0.1"},
+        counts={},
+        warnings=(),
+    )
+    return {"cluster": cluster, **fields, "receipt": receipt.model_dump(mode="json"), "receipt_max_age": "PT1H"}
 
 
 async def _register_search_attributes(client: Client) -> None:

@@ -21,7 +21,7 @@ from models.scalable_topic.results import (
     TopicCheck,
 )
 from tests.workflows.lifecycle.doubles import Hang
-from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.lifecycle.harness import Harness, Run, bound_to_plan
 from tests.workflows.scalable_topic.activities import (
     ANSWERS,
     CHILD,
@@ -214,9 +214,9 @@ async def test_policies_are_held_for_as_long_as_the_input_says(stage: Harness) -
 
 
 async def test_waves_are_changed_while_they_run(stage: Harness) -> None:
-    """A change counts from the next topic on; what the input would refuse is refused, and so is a change at the end."""
+    """A change counts from the next topic on; what the input would refuse is refused. A receipt changes nothing."""
     waves = {"canary": 1, "wave_size": 1, "gate": "every wave", "deadline": "PT48H"}
-    run, script = await _start(stage, waves=waves)
+    run, script = await _start(stage, **bound_to_plan(NamespaceScript(), next(stage.clusters), waves=waves))
     await run.until(_waits(WaitKind.GATE))
     for wrong, why in (
         ({"parallelism": 0}, "greater than or equal to 1"),
