@@ -21,6 +21,7 @@ Location: TypeAlias = tuple[str | int, ...]
 """Keys and indices that lead to a value."""
 
 _DEEPEST = 20
+_LONGEST_NUMBER = 300
 _CORE = "tag:yaml.org,2002:"
 # Directives can choose another version of YAML.
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
@@ -111,7 +112,8 @@ def read_document(text: str, name: str) -> Document:
         raise DocumentFault(name, line, "it has a directive (`%…`)", "remove this line: documents are YAML 1.2")
     try:
         root = yaml.compose(text)
-    except YAMLError as error:
+    # The library raises ValueError for `\U…` above U+10FFFF.
+    except (YAMLError, ValueError) as error:
         mark: Any = getattr(error, "problem_mark", None)
         cause = f"it is neither YAML nor JSON: {shown(str(getattr(error, 'problem', None) or error))}"
         raise DocumentFault(
@@ -176,6 +178,11 @@ class _Reader:
                 return None
             case "bool":
                 return text.lower() == "true"
+            case "int" | "float" if "_" in text:
+                cause = f"{shown(text)} is read as a number or as a text, depending on the reader"
+                raise self._fault(node, cause, "write it without `_`, or in quotes for a text")
+            case "int" if len(text) > _LONGEST_NUMBER:
+                raise self._fault(node, f"a number has {len(text):,} digits", "correct it")
             case "int":
                 if _AMBIGUOUS.fullmatch(text):
                     plain = int(text)
