@@ -14,6 +14,7 @@ IMAGE ?= pulsar-migrate
 BUILD_FLAGS ?=
 TESTS ?= tests/integration/devstack tests/integration/hardened/test_metadata_store.py tests/integration/metadata_store/test_live.py
 PROMTOOL := v0.316.0
+HELM := v3.22.0
 SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients scalable_client -name '*.proto')
 # Not the lowest lock: its versions are old on purpose.
 AUDITED := requirements.lock requirements-build.lock requirements-demo.lock requirements-dev.lock requirements-audit.lock
@@ -21,6 +22,8 @@ LOCK := uv pip compile --no-emit-package pulsar-scalable --universal --generate-
 
 # Before anything is installed: these modules need the standard library only.
 DEVSTACK := PYTHONPATH=.:devstack $(BIN)/python -m
+# Expanded when a recipe needs it: before, there is no environment.
+CACHE = $(shell $(BIN)/python -c "from pulsar_devstack.servers.cache import cache_folder; print(cache_folder())")
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # The build's tools come first, so that pip gets none by itself, which it would do without a look at their sums.
@@ -32,7 +35,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons test-image test-containers histories promtool lock sbom audit image clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons test-image test-containers test-chart histories promtool helm kubernetes manifests lock sbom audit image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -111,6 +114,9 @@ test-image: provision ## Build the image in a sealed network, and run it as the 
 test-containers: provision ## Tests with servers in containers, on images that are made here: make test-containers TESTS=tests/integration/gateway
 	@$(BIN)/python -m tests.sealed $(BIN)/python -m tests.sealed.server_images $(BIN)/python -m pytest -q --durations=12 $(TESTS)
 
+test-chart: helm kubernetes ## The Helm chart and the manifests on a real API server of Kubernetes, which checks each field (needs Go)
+	@$(BIN)/python -m pytest -q tests/unit/deploy tests/kubernetes
+
 histories: provision ## Record the saved histories again, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record
 
@@ -118,7 +124,21 @@ bench-%: provision ## A migration next to its peer: make bench-metadata, make be
 	@$(BIN)/python -m bench $*
 
 promtool: $(VENV)/.ready ## Build promtool, which evaluates the alerts in unit tests (needs Go; once, some minutes)
-	GOBIN=$$($(BIN)/python -c "from pulsar_devstack.servers.cache import cache_folder; print(cache_folder())")/bin go install github.com/prometheus/prometheus/cmd/promtool@$(PROMTOOL)
+	GOBIN=$(CACHE)/bin go install github.com/prometheus/prometheus/cmd/promtool@$(PROMTOOL)
+
+helm: $(VENV)/.ready ## Build helm, which renders the chart in unit tests (needs Go; once, some minutes)
+	GOBIN=$(CACHE)/bin go install helm.sh/helm/v3/cmd/helm@$(HELM)
+
+# Their versions and sums are in go.mod and go.sum.
+kubernetes: $(VENV)/.ready # The API server and its store, for tests; once, ten minutes.
+	cd tests/kubernetes/servers && go build -o $(CACHE)/bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+	cd tests/kubernetes/servers && go build -o $(CACHE)/bin/etcd go.etcd.io/etcd/server/v3
+	mkdir -p $(CACHE)/prometheus-operator
+	cd tests/kubernetes/servers && folder=$$(go list -m -f '{{.Dir}}' github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd && \
+		install -m 644 $$folder/monitoring.coreos.com_podmonitors.yaml $$folder/monitoring.coreos.com_prometheusrules.yaml $(CACHE)/prometheus-operator
+
+manifests: helm ## Write deploy/kubernetes from the Helm chart
+	@$(BIN)/python -m deploy.manifests
 
 lock: ## Resolve the dependencies again (needs uv)
 	$(LOCK) --upgrade pyproject.toml --all-extras --group dev --output-file requirements-dev.lock

@@ -27,8 +27,8 @@ PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=12"]
 SIDE_BY_SIDE = 2
 """Jobs with servers at once on two cores. With three a broker was seen not to start within two minutes."""
 
-WITH_ENGINE = "tests/image"
-"""Tests that need a container engine and root, and belong to `make test-image`, not to a tier."""
+APART = ("tests/image", "tests/kubernetes")
+"""Tests of no tier: they need a container engine and root (`make test-image`), or an API server (`make test-chart`)."""
 
 _TESTS = Path(__file__).parent
 _CLIENT = "scalable_client/tests"

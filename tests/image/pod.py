@@ -91,6 +91,9 @@ class Pod:
             if "emptyDir" in volume:
                 size = _bytes(volume["emptyDir"]["sizeLimit"])
                 flags.append(f"--tmpfs={path}:rw,exec,nosuid,nodev,mode=1777,size={size}")
+            elif "configMap" in volume:
+                assert volume["configMap"]["optional"], "there is none, and its folder is empty"
+                flags.append(f"--tmpfs={path}:ro,size=4k")
             else:
                 self._give_files(volume["secret"]["defaultMode"])
                 flags.append(f"--volume={self.files}:{path}:ro")

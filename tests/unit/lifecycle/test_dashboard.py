@@ -14,7 +14,7 @@ from tests.environments import ROOT
 from tests.support.promtool import run_promtool
 from tests.unit.page.test_alerts import LABELS
 
-BOARD: dict[str, Any] = json.loads((ROOT / "deploy/grafana/pulsar-migrate.json").read_text())
+BOARD: dict[str, Any] = json.loads((ROOT / "deploy/helm/pulsar-migrate/files/dashboard.json").read_text())
 
 
 def queries() -> list[tuple[str, str]]:
