@@ -15,6 +15,7 @@ BUILD_FLAGS ?=
 TESTS ?= tests/integration/devstack tests/integration/hardened/test_metadata_store.py tests/integration/metadata_store/test_live.py
 PROMTOOL := v0.316.0
 HELM := v3.22.0
+PULSAR_CHART := 4.7.0
 SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients scalable_client -name '*.proto')
 # Not the lowest lock: its versions are old on purpose.
 AUDITED := requirements.lock requirements-build.lock requirements-demo.lock requirements-dev.lock requirements-audit.lock
@@ -35,7 +36,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons test-image test-containers test-chart histories promtool helm kubernetes manifests lock sbom audit image clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons test-image test-containers test-chart histories promtool helm kubernetes pulsar-chart manifests lock sbom audit image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -114,7 +115,7 @@ test-image: provision ## Build the image in a sealed network, and run it as the 
 test-containers: provision ## Tests with servers in containers, on images that are made here: make test-containers TESTS=tests/integration/gateway
 	@$(BIN)/python -m tests.sealed $(BIN)/python -m tests.sealed.server_images $(BIN)/python -m pytest -q --durations=12 $(TESTS)
 
-test-chart: helm kubernetes ## The Helm chart and the manifests on a real API server of Kubernetes, which checks each field (needs Go)
+test-chart: helm kubernetes pulsar-chart ## The Helm chart and the manifests on a real API server of Kubernetes, which checks each field (needs Go)
 	@$(BIN)/python -m pytest -q tests/unit/deploy tests/kubernetes
 
 histories: provision ## Record the saved histories again, after a deliberate change of a workflow
@@ -136,6 +137,12 @@ kubernetes: $(VENV)/.ready # The API server and its store, for tests; once, ten 
 	mkdir -p $(CACHE)/prometheus-operator
 	cd tests/kubernetes/servers && folder=$$(go list -m -f '{{.Dir}}' github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd && \
 		install -m 644 $$folder/monitoring.coreos.com_podmonitors.yaml $$folder/monitoring.coreos.com_prometheusrules.yaml $(CACHE)/prometheus-operator
+
+# Its dependencies are for monitoring only. Without the repository the tests of its values are skipped.
+pulsar-chart: helm # The Helm chart of Apache Pulsar, for tests of the values that docs/kubernetes.md names.
+	@folder=$(CACHE)/apache-pulsar-chart-$(PULSAR_CHART); test -d $$folder || { \
+		$(CACHE)/bin/helm pull pulsar --repo https://pulsar.apache.org/charts --version $(PULSAR_CHART) --untar --untardir $$folder || \
+		{ rm -rf $$folder; echo "skipped: the chart cannot be fetched, so the values for it are not tested"; }; }
 
 manifests: helm ## Write deploy/kubernetes from the Helm chart
 	@$(BIN)/python -m deploy.manifests

@@ -40,7 +40,7 @@ _PATHS = {
 
 
 class Answer(NamedTuple):
-    """What the server says about an object.
+    """An answer about an object.
 
     Attributes:
         error: why it is refused; empty if it is accepted.
@@ -91,8 +91,8 @@ class ApiServer:
 
     def may(self, account: str, verb: str, resource: str, namespace: str, name: str) -> bool:
         """Return whether a service account (`namespace:name`) may do something with an object of the group `apps`."""
-        resource, _, part = resource.partition("/")
-        attributes = {"verb": verb, "group": "apps", "resource": resource, "subresource": part}
+        resource, _, subresource = resource.partition("/")
+        attributes = {"verb": verb, "group": "apps", "resource": resource, "subresource": subresource}
         attributes |= {"namespace": namespace, "name": name}
         spec = {"user": f"system:serviceaccount:{account}", "resourceAttributes": attributes}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}

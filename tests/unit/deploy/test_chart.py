@@ -154,7 +154,7 @@ def test_only_broker_commands_get_rights(tmp_path: Path) -> None:
     commands = {"enabled": True, "namespace": "pulsar", "statefulSets": ["pulsar-broker"], "apiServer": server}
     objects = render(changed({"brokerCommands": commands}), tmp_path)
     tokens = {name: pod["automountServiceAccountToken"] for name, pod in pods(objects).items()}
-    assert tokens == {f"pulsar-migrate-{part}": part == "worker" for part in PARTS}
+    assert tokens == {f"pulsar-migrate-{name}": name == "worker" for name in PARTS}
     role = objects["Role", "pulsar-migrate-brokers"]
     assert role["metadata"]["namespace"] == "pulsar"
     assert [rule["resourceNames"] for rule in role["rules"]] == [["pulsar-broker"]] * 2
@@ -197,7 +197,7 @@ def test_releases_do_not_share_pods(tmp_path: Path) -> None:
     first, second = (render(VALUES, tmp_path, release=release) for release in ("blue", "green"))
     assert not set(first) & set(second)
     names = [name for (kind, name) in first if kind == "Deployment"]
-    assert sorted(names) == [f"blue-pulsar-migrate-{part}" for part in sorted(PARTS)]
+    assert sorted(names) == [f"blue-pulsar-migrate-{name}" for name in sorted(PARTS)]
     for name in names:
         selector = first["Deployment", name]["spec"]["selector"]["matchLabels"]
         other = second["Deployment", name.replace("blue", "green")]["spec"]["template"]["metadata"]["labels"]
