@@ -14,7 +14,7 @@ from rich.text import Text
 from models.coverage.results import FeatureUse
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
-from models.lifecycle.status import CutoverPlan, PhaseEntry, Progress, Status, Waiting
+from models.lifecycle.status import CutoverPlan, HookStatus, PhaseEntry, Progress, Status, Waiting
 from models.lifecycle.units import Quantity, Unit, format_value
 from models.lifecycle.verbs import ApprovalRequest
 from models.text import one_line, printable
@@ -134,6 +134,7 @@ def _now(view: View) -> list[Line]:
     status = view.status
     if status:
         rows += [("ALARM", alarm) for alarm in status.alarms]
+        rows += [_hook(hook, now) for hook in status.hooks if hook.failing_since or hook.lost]
     if status and not view.ended:
         rows += _asked(status.request, now) if status.request else []
         rows += _waits(status.waiting, now) if status.waiting else []
@@ -142,6 +143,13 @@ def _now(view: View) -> list[Line]:
         if view.outlook:
             rows.append(("ahead", str(view.outlook)))
     return [*rows, *(_step(step, now) for step in view.steps), *_children(view)]
+
+
+def _hook(hook: HookStatus, now: datetime) -> Line:
+    failing = f", failing since {format_value(hook.failing_since)}" if hook.failing_since else ""
+    age = f" ({ago(hook.failing_since, now)}): {hook.error}" if hook.failing_since else ""
+    lost = f", {hook.lost:,} lost" if hook.lost else ""
+    return "hook", f"{hook.name}: {hook.pending:,} events are not delivered{lost}{failing}{age}"
 
 
 def _asked(request: ApprovalRequest, now: datetime) -> list[Line]:

@@ -12,6 +12,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from models.child_environment import OtherVariable
 from models.credentials import Credentials, CredentialsName, NamedCredentials, UnknownCredentials, is_given
 from models.destinations import Destinations
+from models.hooks import Hook, keys_of
+from models.lifecycle.hook_events import HookName
 from models.lifecycle.names import TASK_QUEUE
 from models.redaction import url_secrets
 
@@ -45,6 +47,9 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
             and `epoch`, answered with 2xx.
         broker_webhook_token: bearer token for it.
         broker_webhook_token_file: file that holds it instead; read again when it changes.
+        broker_webhook_secret: signs these requests as those of hooks are signed; empty for no signature.
+        broker_webhook_secret_file: file that holds it instead, and during a change the previous one in a further line.
+        hooks: HTTP endpoints and commands that get the events of migrations, by the names that inputs give.
         command_environment: names of environment variables that these commands and Spark inherit, as JSON, next to the
             usual ones (`PATH`, `HOME` and others; see docs/security.md). They never get settings of ours.
         stop_file: file that stops all fleets while it exists: no namespace or topic of a wave starts. Its first line is
@@ -77,6 +82,9 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
     command_environment: tuple[OtherVariable, ...] = ()
     broker_webhook_token: SecretStr = SecretStr("")
     broker_webhook_token_file: str = ""
+    broker_webhook_secret: SecretStr = SecretStr("")
+    broker_webhook_secret_file: str = ""
+    hooks: dict[HookName, Hook] = Field(default_factory=dict)
     stop_file: str = ""
     enable_scalable_topic_migration: bool = True
 
@@ -84,16 +92,21 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
     def _must_agree(self) -> Self:
         if is_given(self.broker_webhook_token) and self.broker_webhook_token_file:
             raise ValueError("broker_webhook_token and broker_webhook_token_file are both set; give one")
+        if is_given(self.broker_webhook_secret) and self.broker_webhook_secret_file:
+            raise ValueError("broker_webhook_secret and broker_webhook_secret_file are both set; give one")
+        if is_given(self.broker_webhook_secret):
+            keys_of(self.broker_webhook_secret.get_secret_value())
         if bool(self.deployment_name) != bool(self.build_id):
             raise ValueError("deployment_name and build_id belong together: set both, or none")
         return self
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The secrets that are given as values: those of each set of credentials, of the webhook and of Spark."""
+        """The secrets that are given as values: those of credentials, of hooks, of the webhook and of Spark."""
         named = (secret for credentials in self.credentials.values() for secret in credentials.secrets)
         spark = (value for name, value in self.spark_conf.items() if _is_secret(name))
-        return (*super().secrets, *named, *spark, *url_secrets(self.broker_webhook))
+        hooks = (secret for hook in self.hooks.values() for secret in hook.secrets)
+        return (*super().secrets, *named, *hooks, *spark, *url_secrets(self.broker_webhook))
 
     def credentials_of(self, name: str) -> Credentials:
         """Return the credentials of a name; those of the settings themselves, the common ones, for the empty one.

@@ -34,6 +34,7 @@ _DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)Z (.*)", re.DOTALL)
 _ESTIMATES = ("estimated_blocked_seconds", "estimated_pause_seconds")
 _PROCEED = {
     WaitKind.HOLD: "Start the cut-over.",
+    WaitKind.VETO: "Start it against the veto.",
     WaitKind.WINDOW: "End the window, and keep what remains of the old side.",
     WaitKind.GATE: "Start the next wave.",
     WaitKind.ERROR_BUDGET: "Accept these failures, and start more items.",

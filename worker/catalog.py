@@ -205,8 +205,13 @@ def workflows() -> list[type]:
 
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
-    """Return the steps of each package, bound to the process's runtime."""
-    return [step.bind(runtime) for step in _steps()]
+    """Return the steps of each package, bound to the process's runtime, and the activities of hooks."""
+    # A heavy import, needed by workers only.
+    from activities.hooks.activities import HookActivities
+
+    settings = runtime.settings
+    hooks = HookActivities(settings.hooks, settings.command_environment)
+    return [*(step.bind(runtime) for step in _steps()), *hooks.all]
 
 
 def observers(activities: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:

@@ -6,28 +6,20 @@ A command ends with the step that runs it: when that is cancelled, dies or freez
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import IO, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 from temporalio.exceptions import ApplicationError
 
-from activities.bookie_cluster import command_leash
-from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.leashed_command import CommandFailed, run_leashed
 from activities.lifecycle.step import StepTask
-from clients.errors import RetryableError
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.pulsar.admin.errors import AdminError, host_of
 from clients.pulsar.admin.http import HttpSession
+from clients.signature import SecretKeys, Signed
 from models.bookie_cluster.input import BookieClusterInput, BrokerControl, Direction
 from models.child_environment import child_environment
 from models.lifecycle.failures import FailureKind
@@ -36,10 +28,6 @@ from models.settings import Settings
 
 _POLL = 0.05
 _LOG = logging.getLogger(__name__)
-_LEASH = Path(command_leash.__file__)
-_WRITE_EVERY = 0.5
-_REQUIRE_EVERY = 1.0
-_LOGGED_BYTES = 2_000
 
 
 class BrokerOrder(NamedTuple):
@@ -175,9 +163,15 @@ class _Request(threading.Thread):
         settings, order = self._settings, self._order
         # The settings name the address: the token goes to its host alone, after redirects too.
         host = host_of(httpx.URL(settings.broker_webhook))
+        keys = SecretKeys(
+            settings.broker_webhook_secret,
+            settings.broker_webhook_secret_file,
+            "PULSAR_MIGRATE_BROKER_WEBHOOK_SECRET_FILE",
+        )
+        token = token_auth(settings.broker_webhook_token, settings.broker_webhook_token_file)
         access = AdminAccess(
             timeout=settings.broker_command_timeout.total_seconds(),
-            auth=token_auth(settings.broker_webhook_token, settings.broker_webhook_token_file),
+            auth=Signed(keys, order.key, token) if keys.given else token,
             destinations=settings.destinations_of("")._replace(hosts=(host,)),
         )
         body = {
@@ -215,102 +209,3 @@ def _refusal(error: Exception) -> str:
 def _failed(what: str) -> ApplicationError:
     # Retried: brokers may be stopped by now, and a final failure would leave them stopped.
     return ApplicationError(what, type=FailureKind.UNREACHABLE)
-
-
-class CommandFailed(Exception):
-    """A command did not run, was terminated, or failed; says why, without its output."""
-
-
-def run_leashed(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    limit: float,
-    context: ActivityContext,
-    require: Callable[[], object],
-) -> None:
-    """Run a command to its end.
-
-    Its process group is ended (TERM, and KILL where that does not help) and waited for when the step is cancelled, has
-    lost its claim, or takes too long. Where the worker dies or freezes the leash ends it, before Temporal begins
-    another attempt. What it prints goes to the worker's log alone: it may hold secrets, and failures stay in the
-    history.
-
-    Args:
-        command: program and arguments.
-        environment: all of its variables.
-        limit: longest run in seconds.
-        context: reports a cancellation.
-        require: raises where the step has lost its claim; asked right before the command begins, and while it runs.
-
-    Raises:
-        CommandFailed: it failed.
-        Cancelled: the step was cancelled.
-    """
-    # Before the check of the claim: a worker that freezes after it finds the order too old when it thaws.
-    issued = time.time()
-    require()  # mutant: shared/command-without-a-check-of-the-claim
-    context.check()
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            [sys.executable, "-I", str(_LEASH), repr(issued), *command],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        released = threading.Event()
-        # In its own thread, because checks of the claim may be slow.
-        holder = threading.Thread(target=_hold, args=(process.stdin, released), daemon=True, name="command-leash")
-        holder.start()
-        try:
-            _wait(process, limit, context, require)
-        finally:
-            released.set()
-            holder.join()
-            process.wait()  # mutant: shared/command-is-not-waited-for
-            _log(command[0], said)
-    if process.returncode:
-        raise CommandFailed(_meaning(process.returncode))
-
-
-def _wait(
-    process: subprocess.Popen[bytes], limit: float, context: ActivityContext, require: Callable[[], object]
-) -> None:
-    begun = looked = time.monotonic()
-    while process.poll() is None:
-        now = time.monotonic()
-        if now - begun > limit:  # mutant: shared/command-without-a-limit
-            raise CommandFailed(f"took longer than {limit:g} s and was ended")
-        if now - looked > _REQUIRE_EVERY:
-            # A store that does not answer proves nothing about the claim.
-            with suppress(RetryableError):
-                require()  # mutant: shared/command-continues-without-the-claim
-            looked = time.monotonic()
-        context.pause(_POLL)  # mutant: shared/command-is-not-cancelled
-
-
-def _hold(leash: IO[bytes], released: threading.Event) -> None:
-    """Keep the leash of a command alive while it is wanted, and release it at the end."""
-    # The command may have ended already.
-    with suppress(OSError):
-        while not released.wait(_WRITE_EVERY):
-            leash.write(b".")
-            leash.flush()
-    with suppress(OSError):
-        leash.close()
-
-
-def _log(program: str, said: IO[bytes]) -> None:
-    said.seek(max(0, said.seek(0, os.SEEK_END) - _LOGGED_BYTES))
-    if text := said.read().decode(errors="replace").strip():
-        _LOG.info("%s printed at its end: %s", program, text)
-
-
-def _meaning(code: int) -> str:
-    if code == command_leash.STALE:
-        return "was not begun: the order was too old, because the worker had been frozen"
-    if code == command_leash.ENDED:
-        return "was ended, because the worker had been frozen"
-    return f"ended with {code}; the worker's log has what it printed"

@@ -1,4 +1,4 @@
-"""Checks of a worker's own settings: Java, Spark, metrics, files, commands and the webhook."""
+"""Checks of a worker's own settings: Java, Spark, metrics, files, commands, the webhook and hooks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ from cli.doctor.findings import Check, Finding, warning
 from clients.errors import NoCredentials, StoreError, StoreUnreachable
 from clients.oxia.access import OxiaAccess
 from clients.pulsar.admin.access import AdminAccess, token_auth
+from clients.signature import SecretKeys
+from clients.tls import Tls
 from clients.zookeeper.access import ZooKeeperAccess
 from gateway.access.grants import Tokens
 from gateway.settings import PREFIX as GATEWAY_PREFIX
 from models.child_environment import child_environment
 from models.credentials import Credentials, is_given
 from models.destinations import Destinations
+from models.hooks import Hook
 from models.lifecycle.units import Unit, format_value
 from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode
@@ -160,18 +163,21 @@ def _files(settings: Settings) -> Iterator[Check]:
     yield from _files_of(settings, "")
     for name, credentials in settings.credentials.items():
         yield from _files_of(credentials, f"credentials__{name}__")
+    for name, hook in settings.hooks.items():
+        yield from _files_of(hook, f"hooks__{name}__")
 
 
-def _files_of(fields: Credentials, prefix: str) -> Iterator[Check]:
+def _files_of(fields: Credentials | Hook, prefix: str) -> Iterator[Check]:
     """Yield checks of the files in fields `…_tls_ca`, `…_tls_certificate` with `…_tls_key`, and `…_file`."""
     for name in type(fields).model_fields:
         value = str(getattr(fields, name) or "")
         if not value:
             continue
         subject = variable(f"{prefix}{name}")
-        if name.endswith("_tls_ca"):
+        # A hook's own fields have no first part.
+        if f"_{name}".endswith("_tls_ca"):
             yield Check(subject, partial(check_authorities, subject, value))
-        elif name.endswith("_tls_certificate"):
+        elif f"_{name}".endswith("_tls_certificate"):
             key = str(getattr(fields, f"{name.removesuffix('certificate')}key", ""))
             yield Check(subject, partial(check_identity, subject, value, key))
         elif name.endswith("_file"):
@@ -222,6 +228,9 @@ def _commands(settings: Settings) -> Iterator[Check]:
         command = getattr(settings, name)
         if name.endswith("_command") and command:
             yield Check(variable(name), partial(_executable, command))
+    for name, hook in settings.hooks.items():
+        if hook.command:
+            yield Check(variable(f"hooks__{name}__command"), partial(_executable, hook.command))
 
 
 def _executable(command: tuple[str, ...]) -> str:
@@ -236,20 +245,46 @@ def _executable(command: tuple[str, ...]) -> str:
 
 def _webhook(settings: Settings) -> Iterator[Check]:
     if settings.broker_webhook:
-        yield Check(variable("broker_webhook"), partial(_connects, settings.broker_webhook))
+        yield Check(variable("broker_webhook"), partial(_connects, settings.broker_webhook, Tls()))
+        setting = variable("broker_webhook_secret_file")
+        keys = SecretKeys(settings.broker_webhook_secret, settings.broker_webhook_secret_file, setting)
+        if keys.given:
+            yield Check("secret of the webhook", partial(_secret, keys))
+    for name, hook in settings.hooks.items():
+        if hook.url:
+            tls = Tls(hook.tls_ca or None, hook.tls_certificate or None, hook.tls_key or None)
+            yield Check(variable(f"hooks__{name}__url"), partial(_connects, hook.url, tls))
+            keys = SecretKeys(hook.secret, hook.secret_file, variable(f"hooks__{name}__secret_file"))
+            yield Check(f"secret of the hook {name}", partial(_secret, keys))
 
 
-def _connects(address: str) -> str:
-    """Check the connection only: a request would stop or start brokers."""
+def _secret(keys: SecretKeys) -> str:
+    try:
+        count = len(keys.read())
+    except NoCredentials as error:
+        raise CommandFailed(ExitCode.USAGE, str(error), "make one with: openssl rand -base64 32") from error
+    return "requests are signed" if count == 1 else f"requests have {count} signatures, as during a change"
+
+
+def _connects(address: str, tls: Tls) -> str:
+    """Check the connection only: a request would stop or start brokers, or look like an event."""
     url = urlsplit(address)
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise CommandFailed(ExitCode.USAGE, f"invalid web address {address!r}", "write http://… or https://…")
     secure = url.scheme == "https"
-    reach(url.hostname, url.port or (443 if secure else 80), ssl.create_default_context() if secure else None)
+    try:
+        context = tls.context() if secure else None
+    except OSError as error:
+        cause = f"the files of its TLS settings cannot be used: {_reason(error)}"
+        raise CommandFailed(ExitCode.USAGE, cause, "correct them") from error
+    reach(url.hostname, url.port or (443 if secure else 80), context)
     return f"{url.scheme}://{url.netloc} takes connections"
 
 
 def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        # Its number is one of OpenSSL.
+        return str(error)
     return os.strerror(error.errno) if error.errno else str(error)
 
 

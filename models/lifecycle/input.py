@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from models.base import Frozen, refusal, valid_fields
 from models.field_texts import INTERNAL
 from models.lifecycle.fields import Bool, Duration, Time
+from models.lifecycle.hook_events import HookName
 from models.lifecycle.receipt import Receipt
 
 _KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null", "bytes": "bytes"}
@@ -108,6 +109,8 @@ class MigrationInput(CoveredInput):
         hold_before_cutover: hold before the cut-over until an operator sends `proceed`, with the copy kept up to date.
             Without it, the migration passes its point of no return by itself.
         cutover_at: earliest start of the cut-over, with its time zone; the copy is kept up to date until then.
+        hooks: names of hooks in the worker's settings that get the events of this migration, and may refuse its
+            cut-over.
         two_persons: one person asks for a step that costs a copy back or cannot be undone, and another one approves it.
         receipt: of the plan; the precheck refuses the start if the servers differ from it.
         receipt_max_age: oldest receipt that the start may have; any age by default.
@@ -116,6 +119,7 @@ class MigrationInput(CoveredInput):
     dry_run: Bool = False
     hold_before_cutover: Bool = True
     cutover_at: Time | None = None
+    hooks: tuple[HookName, ...] = ()
     two_persons: Bool = False
     receipt: Annotated[Receipt | None, INTERNAL] = None
     receipt_max_age: Duration | None = Field(default=None, gt=timedelta(0))
@@ -162,6 +166,7 @@ OF_PARENT: dict[str, Any] = {
     "hold_before_cutover": False,
     "cutover_at": None,
     "two_persons": False,
+    "hooks": (),
     **dict.fromkeys(OF_START),
 }
 """Fields of the input of a child workflow, for which its parent has already waited, asked and compared."""

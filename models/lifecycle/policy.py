@@ -39,6 +39,7 @@ class PhasePolicy(Result):
         no_cleanup: why `cleanup` is refused; empty where it is legal.
         gate: what `proceed` does here; empty where no gate is closed.
         after_gate: how that is undone.
+        gate_needs_reason: `proceed` without a reason is refused here.
         cleanup_effect: what `cleanup` does here.
         after_cleanup: how that is undone.
     """
@@ -50,6 +51,7 @@ class PhasePolicy(Result):
     no_cleanup: str = "there is nothing to clean up before the migration is committed"
     gate: str = ""
     after_gate: Undo = Undo.FREE
+    gate_needs_reason: bool = False
     cleanup_effect: str = "the window ends, and the old side is cleaned up"
     after_cleanup: Undo = Undo.FREE
 
@@ -106,24 +108,32 @@ class VerbState(BaseModel):
         """Replace the policy of the running phase; accepted verbs stay accepted."""
         self.policy = policy
 
-    def close_gate(self, effect: str, *, after: Undo = Undo.FREE, proceed_not_before: datetime | None = None) -> None:
+    def close_gate(
+        self,
+        effect: str,
+        *,
+        after: Undo = Undo.FREE,
+        proceed_not_before: datetime | None = None,
+        needs_reason: bool = False,
+    ) -> None:
         """Close a gate inside the running phase; `effect` says what `proceed` does there, `after` how it is undone.
 
         A gate that an earlier run of the workflow closed stays as it is, with a `proceed` that was accepted since.
         `proceed_not_before` refuses an earlier `proceed`: one that was meant for the previous gate, or was sent twice,
-        must not start what cannot be undone.
+        must not start what cannot be undone. With `needs_reason` a `proceed` must say why.
         """
         self.proceed_not_before = proceed_not_before
         if self.policy.gate != effect:
-            self._set_gate(effect, after)
+            self._set_gate(effect, after, needs_reason=needs_reason)
 
     def open_gate(self) -> None:
         """Open the gate, and drop the `proceed` that opened it."""
         self._set_gate("", Undo.FREE)
         self.proceed_not_before = None
 
-    def _set_gate(self, effect: str, after: Undo) -> None:
-        self.policy = self.policy.model_copy(update={"gate": effect, "after_gate": after})
+    def _set_gate(self, effect: str, after: Undo, *, needs_reason: bool = False) -> None:
+        gate = {"gate": effect, "after_gate": after, "gate_needs_reason": needs_reason}
+        self.policy = self.policy.model_copy(update=gate)
         self.proceed_wanted, self.request = False, None
 
     def undo(self) -> None:
@@ -163,21 +173,29 @@ class VerbState(BaseModel):
         """Return whether another person must approve a verb before it is applied."""
         return self.two_persons and verb is not Verb.APPROVE and self.undo_after(verb) in TWO_PERSONS
 
-    def judge(self, verb: Verb, now: datetime | None = None, *, by: str = "") -> VerbResponse:
+    def judge(
+        self, verb: Verb, now: datetime | None = None, *, by: str = "", reason: str | None = None
+    ) -> VerbResponse:
         """Return what a verb would do now, without doing it.
 
         Args:
             verb: judged by the policy of the running phase.
             now: the time.
             by: who sends it; empty for an unknown sender, who can neither ask for an approval nor give one.
+            reason: the sender's; None where nothing is sent.
         """
-        refusal = self._refusal(verb) or self._too_soon(verb, now) or self._wrong_sender(verb, by)
+        refusal = (
+            self._refusal(verb)
+            or self._too_soon(verb, now)
+            or self._without_reason(verb, reason)
+            or self._wrong_sender(verb, by)
+        )
         why = refusal or self._effect(verb)
         return VerbResponse(verb=verb, accepted=not refusal, why=why, legal=self.legal())
 
     def take(self, verb: Verb, now: datetime, *, by: str = "", reason: str = "") -> VerbResponse:
         """Apply a verb if it is legal, or keep it as a request; the response names what is legal after it."""
-        response = self.judge(verb, now, by=by)
+        response = self.judge(verb, now, by=by, reason=reason)
         if response.accepted:
             if self.needs_approval(verb):
                 self.request = ApprovalRequest(
@@ -246,6 +264,11 @@ class VerbState(BaseModel):
         if verb is not Verb.PROCEED or now is None or self.proceed_not_before is None or now >= self.proceed_not_before:
             return ""
         return f"this gate has just closed, and `proceed` has another effect here: {self.policy.gate}; send it again"
+
+    def _without_reason(self, verb: Verb, reason: str | None) -> str:
+        if verb is not Verb.PROCEED or not self.policy.gate_needs_reason or reason is None or reason.strip():
+            return ""
+        return f"`proceed` needs a reason here: {self.policy.gate}; send it again with --reason TEXT"
 
     def _window_ended_by(self) -> str:
         # Where `cleanup` is legal a window is open, and one of both verbs has just ended it.

@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 from models.base import Result
 from models.lifecycle.audit import Audit
 from models.lifecycle.failures import FailedItems
+from models.lifecycle.hook_events import Outbox, Veto
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import CertificateT
 from models.lifecycle.status import CutoverPlan, FactsT, FiguresT, Outcome, PhaseEntry, Progress, Waiting
@@ -54,6 +55,10 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         lost_queues: queues of workers that stopped answering.
         started_by: who started it, as the sender names itself; empty if the sender gave no name.
         audit: the requests to it.
+        outbox: events for hooks.
+        veto: a hook's refusal of the next cut-over, or of the next wave; None if there is none.
+        ask_again: when hooks are asked again after it.
+        veto_overridden: an operator overrides vetoes of the cut-over.
     """
 
     verbs: VerbState
@@ -79,6 +84,10 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     lost_queues: set[str] = Field(default_factory=set[str])
     started_by: str = ""
     audit: Audit = Audit()
+    outbox: Outbox = Field(default_factory=Outbox)
+    veto: Veto | None = None
+    ask_again: datetime | None = None
+    veto_overridden: bool = False
     facts: FactsT
     figures: FiguresT
     certificate: CertificateT

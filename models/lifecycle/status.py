@@ -185,6 +185,8 @@ class WaitKind(StrEnum):
     """The speed limit that the operator set."""
     CHANGE_WINDOW = "change window"
     """The next change window."""
+    VETO = "veto"
+    """A hook that refuses the cut-over, or does not answer; `proceed` with a reason overrides it."""
     GATE = "gate"
     """An operator's `proceed` to the next wave."""
     ERROR_BUDGET = "error budget"
@@ -231,6 +233,7 @@ ENDERS: dict[WaitKind, tuple[Verb, ...]] = {
     WaitKind.MIGRATION: _ON_OR_BACK,
     WaitKind.THROTTLE: _ON_OR_BACK,
     WaitKind.CHANGE_WINDOW: _BACK,
+    WaitKind.VETO: _ON_OR_BACK,
     WaitKind.GATE: _ON_OR_BACK,
     WaitKind.ERROR_BUDGET: _ON_OR_BACK,
     WaitKind.NOT_AFTER: _ON_OR_BACK,
@@ -338,6 +341,24 @@ class ProgressReport(Result):
     blocked_since: Time | None = None
 
 
+class HookStatus(Result):
+    """Deliveries of events to a hook.
+
+    Attributes:
+        name: of the hook.
+        pending: number of events that it has not taken yet.
+        lost: number of events that it did not take, and will not get any more.
+        failing_since: first failure of the delivery that is repeated; None if the last one succeeded.
+        error: why the last delivery failed.
+    """
+
+    name: str
+    pending: int = 0
+    lost: int = 0
+    failing_since: datetime | None = None
+    error: str = ""
+
+
 FactsT = TypeVar("FactsT", default=dict[str, Any])
 FiguresT = TypeVar("FiguresT", default=dict[str, Any])
 
@@ -358,6 +379,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
         cutover: when to cut over.
         last_phase: after which a dry run or a rehearsal ends; empty for a migration.
         deadlines: names and times of the running timers.
+        hooks: deliveries of events to the hooks of the input.
         notes: refused verbs, warnings and other events, oldest first.
         facts: results of checks; each migration has its own model.
         figures: measured values so far; each migration has its own model.
@@ -383,6 +405,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
     cutover: CutoverPlan = CutoverPlan()
     last_phase: str = ""
     deadlines: dict[str, datetime]
+    hooks: list[HookStatus] = []
     notes: list[str]
     facts: FactsT
     figures: FiguresT

@@ -187,6 +187,7 @@ class WaveState(BaseModel):
         cursor: after the last item that has started.
         wave: number of the running wave.
         begun_in_wave: started items of the wave.
+        allowed_wave: number of the last wave that hooks allowed, or that an operator began against a veto.
         counts: of all waves.
         budget_failed: failed items since the operator last accepted failures; they count against the error budget.
         budget_ended: ended items since then.
@@ -201,6 +202,7 @@ class WaveState(BaseModel):
     cursor: str = ""
     wave: int = 1
     begun_in_wave: int = 0
+    allowed_wave: int | None = None
     counts: WaveCounts = Field(default_factory=WaveCounts)
     budget_failed: int = 0
     budget_ended: int = 0

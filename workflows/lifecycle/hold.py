@@ -15,6 +15,7 @@ from models.lifecycle.state import MigrationState
 from models.lifecycle.status import CutoverPlan, Undo, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation
+from workflows.lifecycle.hooks import Hooks, veto_gate
 from workflows.lifecycle.status import StatusBoard
 
 Round = Callable[[timedelta], Awaitable[object]]
@@ -23,6 +24,7 @@ Round = Callable[[timedelta], Awaitable[object]]
 # Each round stays in the history, so rounds get longer with the age of the hold: a week takes about 300 rounds.
 _SHORTEST_ROUND, _LONGEST_ROUND, _ROUNDS_PER_AGE = timedelta(seconds=10), timedelta(hours=1), 20
 _BEGUN = "the cut-over has started"
+_STEP = "the cut-over"
 
 
 class _Reason(NamedTuple):
@@ -40,6 +42,7 @@ class CutoverHold:
         state: of the migration; `cutover` is the operator's plan.
         status: shows the wait.
         continuation: may end the run between rounds.
+        hooks: may refuse the cut-over.
         plan: of the input, for a new migration.
         after: how the cut-over is undone.
         rehearses: the migration ends before its cut-over, and is not held.
@@ -50,6 +53,7 @@ class CutoverHold:
         state: MigrationState[Any, Any, Any],
         status: StatusBoard,
         continuation: Continuation,
+        hooks: Hooks,
         *,
         plan: CutoverPlan,
         after: Undo,
@@ -59,6 +63,7 @@ class CutoverHold:
         self._verbs = state.verbs
         self._status = status
         self._continuation = continuation
+        self._hooks = hooks
         self.after = after
         self._rehearses = rehearses
         self.plan = state.cutover = state.cutover or plan
@@ -84,7 +89,9 @@ class CutoverHold:
         self._status.publish()
 
     async def wait(self, catch_up: Round | None = None) -> None:
-        """Hold for as long as the operator wants: by `hold_before_cutover`, `cutover_at` or `pause`.
+        """Hold for as long as the operator wants, and then for as long as a hook refuses the cut-over.
+
+        An operator holds by `hold_before_cutover`, `cutover_at` or `pause`.
 
         Call it at the end of a phase that can be paused and rolled back, right before the phase that cuts over. A
         rollback or a failed round interrupts the phase.
@@ -96,6 +103,15 @@ class CutoverHold:
         if self._rehearses:
             return
         self._state.hold_reached = True
+        await self._wait(catch_up)
+        # A veto holds, and so does what an operator sends during the question.
+        while await self._ask() or self._reason():
+            await self._wait(catch_up)
+        self.begin()
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    async def _wait(self, catch_up: Round | None) -> None:
         while self._reason() or (catch_up is not None and self._state.needs_catch_up):
             if self._reason():
                 # In the state, because the run may end between the hold and the last round.
@@ -105,9 +121,10 @@ class CutoverHold:
                 # Completes the cancelled round. The operator may hold again during it.
                 await catch_up(timedelta(0))
                 self._state.needs_catch_up = False
-        self.begin()
 
-    # Inside -----------------------------------------------------------------------------------------------------------
+    async def _ask(self) -> bool:
+        """Ask the hooks, unless an operator overrides their vetoes; return whether one has a veto."""
+        return not self._state.veto_overridden and await self._hooks.ask(_STEP) is not None
 
     async def _hold(self, catch_up: Round | None) -> None:
         over = asyncio.Event()
@@ -124,8 +141,13 @@ class CutoverHold:
                 if task.done():
                     task.result()
                 if self._verbs.proceed_wanted:
+                    if reason.kind is WaitKind.VETO:
+                        self._hooks.override(_STEP)
+                        self._state.veto_overridden = True
                     self._verbs.open_gate()
                     self.plan.hold, self.plan.at = False, None
+                elif reason.kind is WaitKind.VETO and self._reason() == reason:
+                    await self._ask()
         finally:
             # A round that completes in spite of its cancellation must not start another one.
             over.set()
@@ -153,6 +175,9 @@ class CutoverHold:
             await self._continuation.checkpoint()
 
     def _show(self, reason: _Reason) -> None:
+        if reason.kind is WaitKind.VETO:
+            self._hooks.show_veto(_STEP, after=self.after)
+            return
         if Verb.PROCEED in reason.ends_on:
             self._verbs.close_gate("the cut-over begins", after=self.after)
         else:
@@ -169,6 +194,9 @@ class CutoverHold:
         if at and at > workflow.now():
             why = f"the cut-over begins at {at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
             return _Reason(WaitKind.HOLD, why, "", (Verb.PROCEED, "cutover_at", Verb.ROLLBACK), at)
+        if self._state.veto:
+            gate = veto_gate(self._state, _STEP)
+            return _Reason(WaitKind.VETO, gate.why, gate.action, (Verb.PROCEED, Verb.ROLLBACK), self._state.ask_again)
         return None
 
 

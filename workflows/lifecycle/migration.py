@@ -14,6 +14,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.audit import Audit
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.hook_events import EventType
 from models.lifecycle.input import Continued, MigrationInput
 from models.lifecycle.names import keyword
 from models.lifecycle.policy import TWO_PERSONS, PhasePolicy
@@ -29,6 +30,7 @@ from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.decisions import Decisions
 from workflows.lifecycle.failures import Interrupted, Rehearsed, failure_of, to_exception
 from workflows.lifecycle.hold import CutoverHold
+from workflows.lifecycle.hooks import Hooks
 from workflows.lifecycle.log import log
 from workflows.lifecycle.phase_activities import ActivityRunner
 from workflows.lifecycle.phases import Phases
@@ -85,9 +87,16 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.timers = Timers(state, self.board, self.continuation)
         self.activities = ActivityRunner(input, state, self.board)
         self.decisions = Decisions(state, self.board, self.timers)
+        self.hooks = Hooks(state, self.board, self.continuation, input.hooks)
         plan = CutoverPlan(hold=input.hold_before_cutover, at=input.cutover_at)
         self.hold = CutoverHold(
-            state, self.board, self.continuation, plan=plan, after=after_cutover, rehearses=bool(input.last_phase)
+            state,
+            self.board,
+            self.continuation,
+            self.hooks,
+            plan=plan,
+            after=after_cutover,
+            rehearses=bool(input.last_phase),
         )
         self.attributes = SearchAttributes()
         self.phases = Phases(
@@ -105,6 +114,17 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.state.started_by = self.state.started_by or starter()
         self.attributes.set(KIND_KEY.value_set(self.board.kind), TARGET_KEY.value_set(keyword(self.board.target)))
         try:
+            report = await self._executed(work)
+        # Not BaseException, which continues as a new run: the next run delivers the events.
+        except (Exception, asyncio.CancelledError):
+            await self.hooks.end()
+            raise
+        await self.hooks.end()
+        return report
+
+    async def _executed(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
+        try:
+            await self.hooks.begin()
             report = await work()
         except ContinuationDue as due:
             # `finally` blocks removed windows, deadlines and gates, which the next run still has.
@@ -171,6 +191,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         log(f"the migration ends, {outcome}", level, outcome=outcome.value)
         self.verbs.end()
         self.state.waiting = self.state.activity_waiting = None
+        self.board.event(EventType.MIGRATION_ENDED, f"the migration ends, {outcome}", outcome=outcome)
         self.board.publish()
 
     # Queries ---------------------------------------------------------------------------------------------------------
@@ -242,7 +263,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     @steer.validator
     def check_steer(self, request: VerbRequest) -> None:
         """Refuse an illegal verb before it enters the history."""
-        response = self.verbs.judge(request.verb, workflow.now(), by=sender())
+        response = self.verbs.judge(request.verb, workflow.now(), by=sender(), reason=request.reason)
         if not response.accepted:
             raise refused(_refusal(response))
 
@@ -319,6 +340,13 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Add the request that a handler runs for to the audit trail."""
         self.state.audit = self.state.audit.with_entry(
             workflow.now(), sender() or UNNAMED, what, reason=reason, accepted=accepted, result=result
+        )
+        self.board.event(
+            EventType.REQUEST_ACCEPTED if accepted else EventType.REQUEST_REFUSED,
+            f"{what}: {result}",
+            request=what,
+            by=sender() or UNNAMED,
+            reason=reason,
         )
         recorded(what)
 

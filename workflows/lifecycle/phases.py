@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from models.lifecycle.hook_events import EventType
 from models.lifecycle.names import summary_line
 from models.lifecycle.policy import PhasePolicy
 from models.lifecycle.state import MigrationState
@@ -175,6 +176,7 @@ class Phases:
         state.history.append(PhaseEntry(phase=phase, started=workflow.now(), undo=policy.undo))
         self._attributes.set(PHASE_KEY.value_set(phase))
         log(f"phase {phase} starts", phase=phase, undo=policy.undo.value)
+        self._status.event(EventType.PHASE_STARTED, f"phase {phase} starts")
         self._status.publish()
         return state.history[-1]
 
@@ -194,11 +196,14 @@ class Phases:
         self._close(entry, Outcome.DONE, "")
 
     def _close(self, entry: PhaseEntry, outcome: Outcome, note: str) -> None:
+        because = f": {note}" if note else ""
+        text = f"phase {entry.phase} ends, {outcome}{because}"
+        # While it still is the running phase.
+        self._status.event(EventType.PHASE_ENDED, text, outcome=outcome)
         entry.ended, entry.outcome, entry.note = workflow.now(), outcome, note
         seconds = round(entry.seconds(workflow.now()), 3)
-        because = f": {note}" if note else ""
         level = logging.INFO if outcome is Outcome.DONE else logging.WARNING
-        log(f"phase {entry.phase} ends, {outcome}{because}", level, phase=entry.phase, seconds=seconds)
+        log(text, level, phase=entry.phase, seconds=seconds)
         self._status.publish()
 
     async def _shielded(self, work: Awaitable[ResultT], why: str) -> ResultT:

@@ -10,6 +10,7 @@ from typing import Any
 from temporalio import workflow
 
 from models.lifecycle.failures import FailedItems
+from models.lifecycle.hook_events import EventType, HookEvent
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import (
     ENDERS,
@@ -95,6 +96,7 @@ class StatusBoard:
             cutover=state.cutover or CutoverPlan(),
             last_phase=self._last,
             deadlines=state.deadlines,
+            hooks=list(state.outbox.hooks.values()),
             notes=state.notes,
             facts=state.facts,
             figures=state.figures,
@@ -103,10 +105,13 @@ class StatusBoard:
     def _waiting(self) -> Waiting | None:
         """Return the current wait, with the verbs that end it now."""
         shown = self._state.waiting or self._state.activity_waiting
-        if shown is None or shown.ends_on:
-            return shown
+        return shown and self._with_enders(shown)
+
+    def _with_enders(self, wait: Waiting) -> Waiting:
+        if wait.ends_on:
+            return wait
         legal = self._state.verbs.legal()
-        return shown.model_copy(update={"ends_on": tuple(verb for verb in ENDERS[shown.kind] if verb in legal)})
+        return wait.model_copy(update={"ends_on": tuple(verb for verb in ENDERS[wait.kind] if verb in legal)})
 
     def hand_over(self, state: MigrationState[Any, Any, Any]) -> None:
         """Show the state that the next run starts with, so that late queries of this run get the same answer."""
@@ -135,6 +140,36 @@ class StatusBoard:
         if text not in self._state.alarms:
             self._state.alarms.append(text)
             self.note(f"🔴 {text}", level=logging.ERROR)
+            self.event(EventType.ALARM_RAISED, text)
+
+    def event(self, event_type: EventType, text: str, **fields: Any) -> None:
+        """Add an event for the hooks of the input.
+
+        Args:
+            event_type: of the event.
+            text: what happened, in one sentence.
+            fields: more fields of the event.
+        """
+        outbox = self._state.outbox
+        if outbox.hooks:
+            number = outbox.last + 1
+            # A reset of the workflow starts another run, which may give the number to another event.
+            event_id = f"{workflow.info().run_id}-{number}"
+            outbox.add(self.new_event(event_type, text, id=event_id, number=number, **fields))
+
+    def new_event(self, event_type: EventType, text: str, **fields: Any) -> HookEvent:
+        """Return an event of now; arguments as of `event`."""
+        state = self._state
+        given: dict[str, Any] = {"number": state.outbox.last, **fields}
+        return HookEvent(
+            type=event_type,
+            at=workflow.now(),
+            phase=state.running_phase,
+            text=text,
+            undo=state.verbs.policy.undo,
+            legal_verbs=state.verbs.legal(),
+            **given,
+        )
 
     def wait_for(
         self,
@@ -172,6 +207,10 @@ class StatusBoard:
         """Write a line if a wait of another kind starts, or the last one ends; a new text alone does not count."""
         if (before and before.kind) == (now and now.kind):
             return
+        if before is not None:
+            self.event(EventType.WAIT_ENDED, f"no longer waits for {before.why}", waiting=before)
+        if now is not None:
+            self.event(EventType.WAIT_STARTED, f"waits for {now.why}", waiting=self._with_enders(now))
         phase = self._state.running_phase
         if now is None:
             assert before is not None

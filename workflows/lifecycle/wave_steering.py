@@ -84,6 +84,10 @@ class MigrationSteering:
         await self._migration.decisions.wait(hold.why, hold.effect, kind=hold.kind)
         return True
 
+    async def until_allowed(self, wave: int) -> None:
+        """Ask the hooks of the migration."""
+        await self._migration.hooks.until_allowed(f"wave {wave}", after=self._migration.hold.after)
+
     def show(self, status: WaveStatus) -> None:
         """Show counts as progress, failed items, and why no item starts."""
         board, state = self._migration.board, self._migration.state

@@ -121,6 +121,13 @@ class Waves:
         # The operator may have made the wave smaller since.
         if self.state.wave_is_full:
             return
+        state = self.state
+        # The hold before the first wave has asked already.
+        if state.counts.begun and not state.begun_in_wave and state.allowed_wave != state.wave:
+            await self._steering.until_allowed(state.wave)
+            state.allowed_wave = state.wave
+            # The change window may have closed during a veto.
+            return
         room = self.state.policy.size_of(self.state.wave) - self.state.begun_in_wave
         items = iter(await self._list_items(min(PAGE, room)))
         batch = tuple(islice(items, self.state.policy.batch_size))

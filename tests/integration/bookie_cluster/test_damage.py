@@ -33,6 +33,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.bookie_cluster.broker_webhook import TOKEN, BrokerWebhook
 from tests.support.clients.bookies import Cluster, Written, pack
+from tests.support.lifecycle.hook_receiver import SECRET
 from tests.support.lifecycle.operator import Operator, Run
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.stacks import MakeStack
@@ -144,6 +145,7 @@ def place(make_stack: MakeStack, tmp_path_factory: pytest.TempPathFactory) -> Ge
             PULSAR_MIGRATE_BROKER_START_COMMAND=json.dumps([*program, "start-brokers", *folder]),
             PULSAR_MIGRATE_BROKER_WEBHOOK=webhook.url,
             PULSAR_MIGRATE_BROKER_WEBHOOK_TOKEN=TOKEN,
+            PULSAR_MIGRATE_BROKER_WEBHOOK_SECRET=SECRET,
             PULSAR_MIGRATE_ALLOW_PLAIN="true",
         ),
         Operator(stack.temporal_address) as operator,

@@ -9,6 +9,7 @@ from typing import Any
 
 from pulsar_devstack.servers.stack import Stack
 from tests.support.http_server import HttpServer
+from tests.support.lifecycle.hook_receiver import check_signature
 
 TOKEN = "open-sesame"
 
@@ -21,7 +22,7 @@ class BrokerWebhook(HttpServer):
 
     Attributes:
         url: where to post.
-        asked: bodies of the requests that came with the token.
+        asked: bodies of the requests that came with the signature and the token.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -53,6 +54,7 @@ def _handler(webhook: BrokerWebhook) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             """Answer when it is done."""
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            check_signature(self.headers, body)
             allowed = self.headers["Authorization"] == f"Bearer {TOKEN}"
             if allowed:
                 webhook.obey(json.loads(body))

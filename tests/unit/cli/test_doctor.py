@@ -25,6 +25,7 @@ from models.settings import Settings
 from models.store_url import parse_store_url
 from process.exit_codes import CommandFailed, ExitCode
 from tests.support.gateway.tokens import token_entry, write
+from tests.support.lifecycle.hook_receiver import HookReceiver
 
 AUTHORITIES = certifi.where()
 TLS = Path(__file__).parent / "tls"
@@ -167,6 +168,25 @@ def test_webhook_is_not_called(server: str) -> None:
     assert (result.level, result.detail) == (Level.OK, f"http://{server} takes connections")
     lost = finding({"broker_webhook": "http://127.0.0.1:1/brokers"}, "PULSAR_MIGRATE_BROKER_WEBHOOK")
     assert (lost.exit_code, "Connection refused" in lost.detail) == (ExitCode.UNREACHABLE, True)
+
+
+def test_hooks_are_not_called(tmp_path: Path) -> None:
+    """Of a hook the connection, the secret and the program are checked; it gets no event."""
+    with HookReceiver(tmp_path) as receiver:
+        hooks = {"hooks": {"pager": receiver.settings(), "chat": {"command": ["/no/such/program"]}}}
+        connected = finding(hooks, "PULSAR_MIGRATE_HOOKS__PAGER__URL")
+        assert (connected.level, connected.detail) == (
+            Level.OK,
+            f"{receiver.url.removesuffix('/hook')} takes connections",
+        )
+        assert finding(hooks, "secret of the hook pager").detail == "requests are signed"
+        assert finding(hooks, "PULSAR_MIGRATE_HOOKS__PAGER__TLS_CA").level is not Level.FAILED
+        untrusted = {"hooks": {"pager": receiver.settings(tls_ca="")}}
+        assert "certificate verify failed" in finding(untrusted, "PULSAR_MIGRATE_HOOKS__PAGER__URL").detail
+        assert receiver.events == []
+    assert finding(hooks, "PULSAR_MIGRATE_HOOKS__CHAT__COMMAND").level is Level.FAILED
+    missing = {"hooks": {"pager": receiver.settings(secret_file=str(tmp_path / "none")) | {"secret": ""}}}
+    assert finding(missing, "secret of the hook pager").level is Level.FAILED
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.report import Report
 from models.lifecycle.status import (
     CutoverPlan,
+    HookStatus,
     Outcome,
     PhaseEntry,
     Progress,
@@ -135,6 +136,15 @@ def test_each_batch_has_a_line() -> None:
         "batch      and 2 more",
     ]
     assert headline(whole).endswith(headline(batch))
+
+
+def test_failing_hooks_have_a_line() -> None:
+    """A hook that does not take events is shown with the cause; one that works is not."""
+    failing = HookStatus(name="chat", pending=3, lost=1, failing_since=NOW - timedelta(minutes=2), error="answered 503")
+    shown = lines(view(status=status(hooks=[HookStatus(name="pager"), failing])))
+    (hook,) = (line for line in shown if line.startswith("hook"))
+    assert hook.startswith("hook       chat: 3 events are not delivered, 1 lost, failing since ")
+    assert hook.endswith(" ago): answered 503")
 
 
 def test_actions_come_first() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-import ipaddress
 import resource
 import ssl
 import time
@@ -16,10 +15,6 @@ from typing import Any
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from gateway import connections
 from gateway.access.authenticator import Authenticator
@@ -30,6 +25,7 @@ from gateway.process import build_server
 from gateway.settings import GatewaySettings
 from tests.support.gateway.played import Played
 from tests.support.gateway.tokens import token_entry, write
+from tests.support.self_signed import self_signed
 
 SILENT = 5000
 TOKEN = "operators-token"
@@ -48,21 +44,7 @@ def many_files() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate of 127.0.0.1, and its key."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gateway")])
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(address, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    folder = tmp_path_factory.mktemp("certificate")
-    files = folder / "tls.crt", folder / "tls.key"
-    files[0].write_bytes(made.public_bytes(Encoding.PEM))
-    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return files
+    return self_signed(tmp_path_factory.mktemp("certificate"), "gateway")
 
 
 class Running:

@@ -15,6 +15,7 @@ from temporalio import workflow
 from activities.lifecycle.runtime import Runtime
 from cli.migrations import commands_of
 from models.lifecycle.input import MigrationInput
+from models.settings import Settings
 from worker import catalog
 from worker.catalog import KINDS, Kind
 
@@ -47,6 +48,7 @@ def test_the_workflow_is_registered(kind: Kind[Any]) -> None:
 def test_activities_of_all_migrations_have_names_of_their_own() -> None:
     """A worker can register the activities of all migrations together."""
     runtime = object.__new__(Runtime)
+    runtime.settings = Settings()
     names = [step.__temporal_activity_definition.name for step in catalog.activities(runtime)]  # pyright: ignore[reportFunctionMemberAccess]
     assert len(names) == len(set(names)) > 10
 

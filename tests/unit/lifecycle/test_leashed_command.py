@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from activities.bookie_cluster import command_leash
-from activities.bookie_cluster.broker_control import CommandFailed, run_leashed
+from activities.lifecycle import command_leash
 from activities.lifecycle.context import ActivityContext, Cancelled
+from activities.lifecycle.leashed_command import CommandFailed, run_leashed
 from clients.errors import Superseded
 from models.child_environment import child_environment
 from tests.support.waiting import wait_for
@@ -124,7 +124,7 @@ def test_the_command_of_a_frozen_or_dead_worker_ends(pids: Path, number: signal.
     """Before Temporal starts another attempt, the command of a worker that is frozen or dead has ended."""
     program = (
         "import sys; from activities.lifecycle.context import ActivityContext;"
-        "from activities.bookie_cluster.broker_control import run_leashed;"
+        "from activities.lifecycle.leashed_command import run_leashed;"
         "from models.child_environment import child_environment;"
         "run_leashed(sys.argv[1:], child_environment({}), 600, ActivityContext(), lambda: None)"
     )
@@ -142,6 +142,8 @@ def test_a_late_command_is_not_run(tmp_path: Path) -> None:
     """A worker that froze between its check of the claim and the command runs nothing when it continues."""
     leash, done = Path(command_leash.__file__), tmp_path / "done"
     issued = time.time() - command_leash.LEASH - 1
-    late = subprocess.run([sys.executable, "-I", str(leash), repr(issued), "touch", str(done)], check=False, timeout=20)
+    late = subprocess.run(
+        [sys.executable, "-I", str(leash), repr(issued), "-1", "touch", str(done)], check=False, timeout=20
+    )
     assert late.returncode == command_leash.STALE
     assert not done.exists()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from activities.bookie_cluster.broker_control import run_leashed
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.leashed_command import run_leashed
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import Token

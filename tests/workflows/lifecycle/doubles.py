@@ -15,7 +15,9 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from temporalio import activity
 
+from activities.hooks.activities import HookActivities
 from activities.lifecycle.step import AnyStep, steps_of
+from models.hooks import Hook
 from models.lifecycle.execution import Execution
 from models.lifecycle.input import WorkflowInput
 from worker.catalog import ALL
@@ -161,14 +163,20 @@ def _unbound(step: AnyStep[..., Any]) -> Callable[..., Any]:
 
 
 class Doubles:
-    """The doubled steps of all migrations of one worker; each plays the script of its plan's cluster."""
+    """The doubled steps of all migrations of one worker; each plays the script of its plan's cluster.
+
+    Attributes:
+        scripts: by cluster.
+        hooks: of the worker's settings; their activities are the real ones.
+    """
 
     def __init__(self) -> None:
         self.scripts: dict[str, Script] = {}
+        self.hooks: dict[str, Hook] = {}
 
     def activities(self) -> list[Callable[..., Any]]:
         """Return doubles of all activities, with their names and signatures."""
-        return [self._doubled(method) for method in real_steps()]
+        return [*(self._doubled(method) for method in real_steps()), *HookActivities(self.hooks).all]
 
     def _doubled(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         # The wrapper takes over the activity's definition with all other attributes of the original.

@@ -158,12 +158,14 @@ class Harness:
 
     Attributes:
         clusters: names of clusters that no other migration of this server has.
+        hooks: of the workers' settings.
     """
 
     def __init__(self, env: WorkflowEnvironment, doubles: Doubles) -> None:
         self.env = env
         self.client = env.client
         self.clusters = (f"cluster-{number}" for number in itertools.count(1))
+        self.hooks = doubles.hooks
         self._doubles = doubles
 
     async def start(self, script: Script | None = None, *, history_limit: int = 0, **fields: Any) -> Run:

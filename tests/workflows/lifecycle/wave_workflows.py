@@ -143,6 +143,9 @@ class Many:
         """Wait for the end of a pause."""
         await workflow.wait_condition(lambda: not self._paused)
 
+    async def until_allowed(self, wave: int) -> None:
+        """Allow every wave."""
+
     async def decide(self, hold: Hold) -> bool:
         """Wait for the signal."""
         self._decision = None

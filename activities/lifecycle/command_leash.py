@@ -1,8 +1,9 @@
 """Runs one command for a worker, and ends it with all that it began when the worker falls silent; a program of its own.
 
-    python command_leash.py ISSUED COMMAND [ARGUMENT…]
+    python command_leash.py ISSUED INPUT COMMAND [ARGUMENT…]
 
-`ISSUED` is when the order was given, in seconds since the epoch. As long as the worker wants the command to run, it
+`ISSUED` is when the order was given, in seconds since the epoch, and `INPUT` the number of an open file that becomes
+the command's standard input; -1 for none. As long as the worker wants the command to run, it
 writes bytes to the standard input. It imports the standard library alone, since it starts with each command.
 """
 
@@ -26,13 +27,16 @@ STALE, ENDED, ABSENT = 251, 252, 127
 _LOOK = 0.05
 
 
-def main(issued: float, command: list[str]) -> int:
-    """Run the command; its exit code, as a shell would tell it, or `STALE`, `ENDED` or `ABSENT`."""
+def main(issued: float, given: int, command: list[str]) -> int:
+    """Run the command, with an open file as its input unless the number is negative.
+
+    Return its exit code, as a shell would tell it, or `STALE`, `ENDED` or `ABSENT`.
+    """
     # By the clock of the wall: a machine that was suspended has let an attempt pass that its own clock does not know.
     if not 0 <= time.time() - issued < LEASH:  # mutant: shared/old-order-is-started
         return STALE
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        child = subprocess.Popen(command, stdin=given if given >= 0 else subprocess.DEVNULL, start_new_session=True)
     except OSError as error:
         print(error, file=sys.stderr)
         return ABSENT
@@ -70,4 +74,4 @@ def _gone(child: subprocess.Popen[bytes]) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

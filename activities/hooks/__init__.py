@@ -1,0 +1,1 @@
+"""Hooks: deliveries of events, and questions before cut-overs."""

@@ -1,0 +1,202 @@
+"""Hooks of running migrations: order, failures that block nothing, vetoes and their override, and many runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from models.hooks import Hook
+from models.lifecycle.audit import Audit
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome, Status, WaitKind
+from models.lifecycle.verbs import Verb, VerbRequest
+from models.metadata_store.phases import Phase
+from tests.support.lifecycle.hook_receiver import HookReceiver, Response
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.metadata_store.activities import Script
+from tests.workflows.scalable_topic.activities import TOPICS, NamespaceScript
+from workflows.lifecycle.hooks import OVERRIDE_DELAY
+
+REFUSED = Response(409, "freeze until Monday", {"Retry-After": "300"})
+
+
+@pytest.fixture
+def pager(stage: Harness, tmp_path: Path) -> Iterator[HookReceiver]:
+    """A receiver with TLS, which the workers know as `pager`, and as `gate` with a veto."""
+    with HookReceiver(tmp_path) as running:
+        stage.hooks["pager"] = Hook.model_validate(running.settings())
+        stage.hooks["gate"] = Hook.model_validate(running.settings(veto=True, events=["migration.ended"]))
+        yield running
+    stage.hooks.clear()
+
+
+def _numbers(receiver: HookReceiver) -> list[int]:
+    return [int(event["sequence"]) for event in receiver.events]
+
+
+def _types(receiver: HookReceiver) -> list[str]:
+    return [event["type"].removeprefix("pulsar-migrate.") for event in receiver.events]
+
+
+def _is_vetoed(status: Status) -> bool:
+    return status.waiting is not None and status.waiting.kind is WaitKind.VETO
+
+
+async def _start(stage: Harness, *hooks: str, **more: Any) -> Run:
+    return await stage.start(Script(), hooks=hooks, validation_window="PT0S", **more)
+
+
+async def test_all_events_in_their_order(stage: Harness, pager: HookReceiver, command: Client) -> None:
+    """A hook gets each phase, wait and request with who and why, numbered without a gap, and the end as the last."""
+    run = await _start(stage, "pager", hold_before_cutover=True)
+    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
+    with pytest.raises(Exception, match="Workflow update failed"):
+        await run.update("steer", VerbRequest(verb=Verb.CLEANUP))
+    handle: Any = command.get_workflow_handle(run.handle.id)
+    await handle.execute_update("steer", VerbRequest(verb=Verb.PROCEED, reason="OPS-1"))
+    report = await run.report()
+    assert pager.faults == []
+    assert _numbers(pager) == [*range(1, len(pager.events) + 1)]
+    assert len({event["id"] for event in pager.events}) == len(pager.events)
+    phases = [entry.phase for entry in report.history]
+    assert pager.texts("phase.started") == [f"phase {phase} starts" for phase in phases]
+    assert pager.texts("phase.ended") == [f"phase {phase} ends, done" for phase in phases]
+    held = next(event["data"] for event in pager.events if event["type"].endswith("wait.started"))
+    assert held["waiting"]["kind"] == "hold"
+    assert "proceed" in held["waiting"]["ends_on"]
+    assert "rollback" in held["legal_verbs"]
+    refused, accepted = (event["data"] for event in pager.events if ".request." in event["type"])
+    assert (refused["request"], accepted["request"], accepted["reason"]) == ("steer", "proceed", "OPS-1")
+    assert accepted["by"].startswith("pulsar-migrate:")
+    end = pager.events[-1]
+    assert (end["type"], end["data"]["outcome"]) == ("pulsar-migrate.migration.ended", "done")
+    assert end["data"]["workflow_id"] == run.handle.id
+
+
+async def test_a_failing_hook_blocks_nothing(stage: Harness, pager: HookReceiver) -> None:
+    """A migration does not wait for a hook that fails; its status and notes say what was not delivered, and why."""
+    stage.hooks["chat"] = Hook(command=("sh", "-c", "exit 9"))
+    run = await _start(stage, "pager", "chat")
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert any(
+        "hook chat: events are not delivered, and delivery is repeated: ended with 9" in note for note in report.notes
+    )
+    status = await run.status()
+    working, failing = status.hooks
+    assert (working.name, working.pending, working.lost, working.failing_since) == ("pager", 0, 0, None)
+    assert (failing.name, failing.pending) == ("chat", len(pager.events))
+    assert failing.failing_since is not None
+    assert status.notes[-1].endswith("not delivered: ended with 9; the worker's log has what it printed")
+    assert _types(pager)[-1] == "migration.ended"
+
+
+async def test_a_hook_that_comes_back_gets_all(stage: Harness, pager: HookReceiver) -> None:
+    """An event that a hook refused is repeated, in the same order, until it takes it."""
+    answers = iter([Response(503)] * 3)
+    pager.respond = lambda _: next(answers, Response())
+    run = await _start(stage, "pager", hold_before_cutover=True)
+    await run.until(lambda status: bool(status.hooks and status.hooks[0].failing_since))
+    await stage.env.sleep(timedelta(minutes=1))
+    status = await run.until(lambda status: status.hooks[0].failing_since is None)
+    assert status.hooks[0].pending == 0
+    assert any("hook pager: events are delivered again" in note for note in status.notes)
+    assert _numbers(pager) == [1, 1, 1, *range(1, len(pager.events) - 2)]
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+
+
+async def test_unknown_hooks_end_a_migration_at_once(stage: Harness, pager: HookReceiver) -> None:
+    """A migration whose hook no worker knows does not start, and says what to set."""
+    run = await _start(stage, "pager", "missing")
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.PRECHECK_FAILED
+    assert "no hook called 'missing'; they have gate, pager. Cure: set" in failure.message
+    assert (run.script.steps, pager.events) == ([], [])
+
+
+async def test_a_veto_holds_the_cutover(stage: Harness, pager: HookReceiver) -> None:
+    """A refused cut-over waits with the hook's reason, nothing is blocked, and the hook is asked again when it said."""
+    pager.respond = lambda event: REFUSED if event["type"].endswith("asked") else Response()
+    run = await _start(stage, "gate")
+    status = await run.until(_is_vetoed)
+    assert status.waiting is not None
+    assert status.waiting.why == "the end of the veto of gate: freeze until Monday"
+    assert status.waiting.ends_on == (Verb.PROCEED, Verb.ROLLBACK)
+    assert status.waiting.until is not None
+    assert 299 <= (status.waiting.until - status.waiting.since).total_seconds() <= 301
+    assert status.phase == Phase.CATCH_UP
+    await stage.env.sleep(timedelta(minutes=11))
+    status = await run.until(lambda status: len(pager.events) >= 3)
+    assert _is_vetoed(status)
+    assert "prepare" not in run.script.steps
+    pager.respond = lambda _: Response()
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    # The last changes are copied between the answer that ends the veto and the one that counts.
+    assert _types(pager)[-3:] == ["cutover.asked", "cutover.asked", "migration.ended"]
+    assert any("the cut-over may start: allowed by gate" in note for note in report.notes)
+    assert sum("veto of gate" in note for note in report.notes) == 1
+    assert len({event["id"] for event in pager.events}) == len(pager.events)
+
+
+async def test_an_override_needs_a_reason(stage: Harness, pager: HookReceiver) -> None:
+    """A person overrides a veto by `proceed` with a reason, not at once, and it is in the audit trail."""
+    pager.respond = lambda event: REFUSED if event["type"].endswith("asked") else Response()
+    run = await _start(stage, "gate")
+    await run.until(_is_vetoed)
+    with_reason = VerbRequest(verb=Verb.PROCEED, reason="OPS-2")
+    assert "this gate has just closed" in (await run.refusal("steer", with_reason)).message
+    await stage.env.sleep(OVERRIDE_DELAY)
+    for without in ("", " "):
+        refusal = await run.refusal("steer", VerbRequest(verb=Verb.PROCEED, reason=without))
+        assert "`proceed` needs a reason here: the cut-over begins against the veto of gate" in refusal.message
+    await run.signal(Verb.PROCEED)
+    assert _is_vetoed(await run.status())
+    await run.update("steer", with_reason)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert any("the cut-over starts against the veto of gate: freeze until Monday" in note for note in report.notes)
+    audit = Audit.model_validate(await run.handle.query("audit"))
+    assert (audit.entries[-1].what, audit.entries[-1].reason, audit.entries[-1].accepted) == ("proceed", "OPS-2", True)
+    assert _types(pager) == ["cutover.asked", "migration.ended"]
+
+
+async def test_without_an_answer_there_is_no_cutover(stage: Harness, pager: HookReceiver) -> None:
+    """A hook that does not answer refuses, and a rollback ends the wait."""
+    del pager
+    stage.hooks["gone"] = Hook(command=("/no/such/program",), veto=True)
+    run = await _start(stage, "gone", "gate")
+    status = await run.until(_is_vetoed)
+    assert status.waiting is not None
+    assert status.waiting.why.startswith("the end of the veto of gone: ended with 127")
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert "prepare" not in run.script.steps
+
+
+async def test_each_wave_is_asked_for(stage: Harness, pager: HookReceiver) -> None:
+    """Before the first wave and before each further one hooks are asked; a veto lets no topic of the wave start."""
+
+    def respond(event: dict[str, Any]) -> Response:
+        return REFUSED if event["data"]["text"] == "may wave 2 start?" else Response()
+
+    pager.respond = respond
+    script = NamespaceScript(names=TOPICS[:3])
+    waves = {"canary": 1, "wave_size": 1, "gate": "none", "deadline": "PT48H"}
+    run = await stage.start(script, hooks=["gate"], waves=waves)
+    status = await run.until(_is_vetoed)
+    assert status.waiting is not None
+    assert [script.steps_of(topic) != [] for topic in TOPICS[:3]] == [True, True, False]
+    await stage.env.sleep(OVERRIDE_DELAY)
+    await run.update("steer", VerbRequest(verb=Verb.PROCEED, reason="OPS-3"))
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert pager.texts("cutover.asked") == ["may the cut-over start?", "may wave 1 start?", "may wave 2 start?"]
+    assert any("wave 2 starts against the veto of gate" in note for note in report.notes)
+    assert all(call.input.model_dump()["hooks"] == () for call in script.calls if call.step == "flip")

@@ -1,0 +1,80 @@
+"""Hooks of migrations that continue as new, on Temporal's dev server.
+
+The time-skipping one skips no time any more once a run has ended during an activity, as runs do during deliveries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.hooks import Hook
+from models.lifecycle.status import Outcome, Status, WaitKind
+from tests.support.lifecycle.hook_receiver import HookReceiver, Response
+from tests.support.stacks import MakeStack
+from tests.workflows.lifecycle.harness import Harness, on_dev_server
+from tests.workflows.metadata_store.activities import Script
+
+
+@pytest.fixture(scope="module")
+async def server(make_stack: MakeStack) -> AsyncIterator[Harness]:
+    """Starts migrations on Temporal's dev server."""
+    async with on_dev_server(make_stack) as ready:
+        yield ready
+
+
+@pytest.fixture
+def pager(server: Harness, tmp_path: Path) -> Iterator[HookReceiver]:
+    """A receiver with TLS, which the workers know as `pager`, with a veto."""
+    with HookReceiver(tmp_path) as running:
+        server.hooks["pager"] = Hook.model_validate(running.settings(veto=True))
+        yield running
+
+
+async def test_nothing_is_lost_between_runs(server: Harness, pager: HookReceiver) -> None:
+    """A migration in many runs delivers the same events as one in a single run, under one sequence."""
+    plan: dict[str, Any] = {"hooks": ["pager"], "validation_window": "PT0S"}
+    await (await server.start(Script(), **plan)).report()
+    expected = _events(pager)
+    pager.events.clear()
+    many = await server.start(Script(), history_limit=3, **plan)
+    await many.report()
+    assert await many.runs() > 3
+    assert _events(pager) == expected
+    assert {event["data"]["run_id"] for event in pager.events} == {many.handle.first_execution_run_id}
+    assert pager.faults == []
+
+
+async def test_a_veto_spans_runs(server: Harness, pager: HookReceiver) -> None:
+    """A veto holds over many runs, since the same time, until a later run gets another answer."""
+    refused = Response(409, "freeze until Monday", {"Retry-After": "5"})
+    pager.respond = lambda event: refused if event["type"].endswith("asked") else Response()
+    run = await server.start(Script(), hooks=["pager"], validation_window="PT0S", history_limit=10)
+    first = await run.until(_is_vetoed)
+    async with asyncio.timeout(30):
+        # Each answer takes its time.
+        while await run.runs() < 3:
+            pass
+    later = await run.until(_is_vetoed)
+    assert first.waiting is not None
+    assert later.waiting is not None
+    assert later.waiting.since == first.waiting.since
+    assert "prepare" not in run.script.steps
+    pager.respond = lambda _: Response()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+def _events(receiver: HookReceiver) -> dict[int, tuple[str, str]]:
+    """Return type and text of each event by its number; one that came twice, with the same id, counts once."""
+    by_id = {event["id"]: event for event in receiver.events if not event["type"].endswith("cutover.asked")}
+    numbers = [event["data"]["number"] for event in by_id.values()]
+    assert sorted(numbers) == [*range(1, len(numbers) + 1)]
+    return {event["data"]["number"]: (event["type"], event["data"]["text"]) for event in by_id.values()}
+
+
+def _is_vetoed(status: Status) -> bool:
+    return status.waiting is not None and status.waiting.kind is WaitKind.VETO
