@@ -15,5 +15,5 @@ def write_private(file: Path, text: str) -> None:
         OSError: it cannot be written, or is a link.
     """
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as opened:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(text)

@@ -69,22 +69,36 @@ async def read_acts(client: Client, workflow_id: str) -> list[Act]:
     return sorted(acts, key=lambda act: act.at)
 
 
-async def histories(client: Client, workflow_id: str, *starts: str) -> AsyncIterator[tuple[str, WorkflowHistory]]:
-    """Yield each run from these ones on, once, with its history; not runs that Temporal does not have any more."""
+async def histories(
+    client: Client, workflow_id: str, *starts: str, follow: bool = True
+) -> AsyncIterator[tuple[str, WorkflowHistory]]:
+    """Yield these runs and those before and after them, each once, with its history.
+
+    Temporal forgets the oldest runs first, so the others are found from the newest one.
+
+    Args:
+        client: client of Temporal.
+        workflow_id: of all the runs.
+        starts: some of the runs.
+        follow: whether to yield other runs than these.
+    """
     read: set[str] = set()
-    for start in starts:
-        run_id = start
-        while run_id and run_id not in read:
-            read.add(run_id)
-            handle = client.get_workflow_handle(workflow_id, run_id=run_id)
-            try:
-                history = await handle.fetch_history(rpc_timeout=ANSWER_LIMIT)
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
-                break
-            yield run_id, history
-            run_id = _next_run(history.events[-1])
+    waiting = list(reversed(starts))
+    while waiting:
+        run_id = waiting.pop()
+        if not run_id or run_id in read:
+            continue
+        read.add(run_id)
+        handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+        try:
+            history = await handle.fetch_history(rpc_timeout=ANSWER_LIMIT)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            continue
+        yield run_id, history
+        if follow:
+            waiting += [previous_run(history), _next_run(history.events[-1])]
 
 
 async def acts_in(client: Client, run_id: str, history: WorkflowHistory) -> list[Act]:
@@ -97,6 +111,11 @@ async def acts_in(client: Client, run_id: str, history: WorkflowHistory) -> list
         if completed.outcome.HasField("failure") and (refused := acts.get(completed.accepted_event_id)):
             refused.refused = shown(completed.outcome.failure.message)
     return [*acts.values()]
+
+
+def previous_run(history: WorkflowHistory) -> str:
+    """Return the run that this one continues; empty for a first run."""
+    return history.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
 
 
 def _next_run(event: HistoryEvent) -> str:

@@ -36,26 +36,37 @@ def evidence_command(
     async def work(client: Client) -> None:
         while True:
             try:
-                _show(await keep_evidence(client, to, workflow_id), output)
+                written = await keep_evidence(client, to, workflow_id)
             except RPCError as error:
                 if pause is None:
                     raise
                 hint(f"Temporal does not answer ({one_line(error.message)}); trying again")
-            if pause is None:
-                return
+            else:
+                _show(written, output)
+                if pause is None:
+                    _require_all(written)
+                    return
             await asyncio.sleep(pause.total_seconds())
 
     if pause is not None and pause < timedelta(seconds=1):
         raise CommandFailed(ExitCode.USAGE, f"--every {every} is less than a second.", "use a longer time")
-    try:
-        against_temporal(work)
-    except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{error}.", "name a folder that can be written") from error
+    against_temporal(work)
+
+
+def _require_all(written: list[Evidence]) -> None:
+    if missing := [each.workflow_id for each in written if not each.sha256]:
+        cause = f"evidence of {len(missing)} migrations was not kept, such as {missing[0]}."
+        raise CommandFailed(ExitCode.FAILED, cause, "do what the lines above say, and repeat the command")
 
 
 def _show(written: list[Evidence], form: Form) -> None:
-    lines = [
-        f"{each.workflow_id}: {each.folder}, sha256 {each.sha256}{f'; WRONG: {each.fault}' if each.fault else ''}"
-        for each in written
-    ]
-    answer(form, lines or ["nothing new has ended"], [each.model_dump(mode="json") for each in written])
+    answer(
+        form, [*map(_line, written)] or ["nothing new has ended"], [each.model_dump(mode="json") for each in written]
+    )
+
+
+def _line(evidence: Evidence) -> str:
+    sums = f", sha256 {evidence.sha256}" if evidence.sha256 else ""
+    forgotten = f"; Temporal has forgotten run {evidence.forgotten} and those before it" if evidence.forgotten else ""
+    wrong = f"; WRONG: {evidence.fault}" if evidence.fault else ""
+    return f"{evidence.workflow_id}: {evidence.folder}{sums}{forgotten}{wrong}"

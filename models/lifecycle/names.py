@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from urllib.parse import quote
 
 from models.text import one_line, within_bytes
 
@@ -24,12 +25,21 @@ MAX_KEYWORD_BYTES = 255
 MAX_SUMMARY_BYTES = 200
 """Most bytes of a summary: Temporal refuses 400, and encryption adds some."""
 
+MAX_FILE_BYTES = 200
+"""Most bytes of names of folders: file systems allow 255, and a folder that is not complete has a longer name."""
+
 _DIGITS = 16
 
 
 def bounded_id(text: str) -> str:
     """Return a workflow id; a long one is cut, and ends with a hash of the whole, so that it stays unique."""
     return _with_hash(text, MAX_ID_BYTES)
+
+
+def file_name(workflow_id: str) -> str:
+    """Return the name of a workflow's folder: its id, quoted, and cut if it is long; it does not start with a dot."""
+    name = quote(workflow_id, safe="")
+    return _with_hash(f"%2E{name[1:]}" if name.startswith(".") else name, MAX_FILE_BYTES)
 
 
 def keyword(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
@@ -10,6 +12,7 @@ from models.lifecycle.names import (
     MAX_KEYWORD_BYTES,
     MAX_SUMMARY_BYTES,
     bounded_id,
+    file_name,
     keyword,
     summary_line,
 )
@@ -32,6 +35,16 @@ def test_long_ids_stay_unique(shorten: object, limit: int, letter: str) -> None:
     for shortened in (first, second):
         assert limit - 4 <= len(shortened.encode()) <= limit
         assert shortened.startswith(letter * (limit // len(letter.encode()) - 20))
+
+
+@pytest.mark.parametrize("workflow_id", ["..", ".", "a/../b", f"scalable-topic/{WIDE * 300}", "x" * 900, "a\x00b"])
+def test_folders_of_workflows(workflow_id: str, tmp_path: Path) -> None:
+    """Each id has a folder below the given one, with room for the name of a folder that is not complete."""
+    folder = tmp_path / file_name(workflow_id)
+    (folder / "run").mkdir(parents=True)
+    assert folder.resolve().parent == tmp_path.resolve()
+    assert file_name("blue-green/a") == "blue-green%2Fa"
+    assert file_name(f"{workflow_id}-a") != file_name(f"{workflow_id}-b")
 
 
 def test_summaries() -> None:

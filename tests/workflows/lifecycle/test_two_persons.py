@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from models.lifecycle.audit import Audit, fault_of
+from models.lifecycle.names import file_name
 from models.lifecycle.preview import VerbPreview
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status, Undo, WaitKind
@@ -119,17 +121,32 @@ def _check_trail(report: Report) -> None:
     assert fault_of([*report.audit[:2], *report.audit[3:]]) == "the entry before number 4 is missing, or was changed"
 
 
-async def test_evidence(stage: Harness, command: Client, tmp_path: Path) -> None:
-    """An ended migration is written once, with all its runs; the sums fit, and a changed byte is noticed."""
+async def test_evidence(stage: Harness, command: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A migration and its earlier runs are written once; the sums fit, and a changed byte is noticed.
+
+    A run that Temporal has forgotten before the end is in a folder of its own, and all later ones are found.
+    """
     run = await _held(stage, history_limit=30)
     persons = Persons(command, run)
-    while await run.runs() < 2:
+    while await run.runs() < 3:
         await persons.refusal(BO, "steer", VerbRequest(verb=Verb.RESUME))
     await run.until(_is_held)
+    earlier = await keep_evidence(command, tmp_path, run.handle.id)
+    assert [{path.name.partition("-")[0] for path in each.folder.iterdir()} for each in earlier] == 2 * [
+        {"SHA256SUMS", "requests.json", "history"}
+    ]
+    first = run.handle.first_execution_run_id or ""
+    _forget(monkeypatch, first)
     await persons.steer(ANA, Verb.PROCEED, "OPS-1")
     await run.report()
+    stranger = tmp_path / file_name(run.handle.id) / (await run.handle.describe()).run_id
+    stranger.mkdir()
+    (stranger / "notes").touch()
+    [refused] = [each for each in await keep_evidence(command, tmp_path, run.handle.id) if each.folder == stranger]
+    assert refused.fault.startswith("it was not kept: [Errno 39] Directory not empty")
+    (stranger / "notes").unlink()
     [evidence] = await keep_evidence(command, tmp_path, run.handle.id)
-    assert evidence.fault == ""
+    assert (evidence.fault, evidence.forgotten, evidence.folder) == ("", first, stranger)
     assert evidence.sha256 == hashlib.sha256((evidence.folder / SUMS).read_bytes()).hexdigest()
     assert {path.name.partition("-")[0] for path in evidence.folder.iterdir()} == {
         "SHA256SUMS",
@@ -137,7 +154,9 @@ async def test_evidence(stage: Harness, command: Client, tmp_path: Path) -> None
         "requests.json",
         "history",
     }
-    assert len(list(evidence.folder.glob("history-*.json"))) == await run.runs()
+    # Runs 2 and 3, and those that came after them.
+    assert len(list(evidence.folder.glob("history-*.json"))) >= 2
+    assert first in [each.run_id for each in earlier]
     assert _sums_fit(evidence.folder)
     requests = json.loads((evidence.folder / "requests.json").read_text())
     assert ("update steer", ANA, "") in [(act["what"], act["named_sender"], act["refused"]) for act in requests]
@@ -145,6 +164,19 @@ async def test_evidence(stage: Harness, command: Client, tmp_path: Path) -> None
     assert await keep_evidence(command, tmp_path, run.handle.id) == []
     (evidence.folder / "view.json").write_text("{}")
     assert not _sums_fit(evidence.folder)
+
+
+def _forget(monkeypatch: pytest.MonkeyPatch, run_id: str) -> None:
+    """Answer for a run as Temporal does after the retention; its own deletion takes half a minute."""
+    of_temporal: Any = WorkflowHandle
+    read = of_temporal.fetch_history
+
+    async def fetch_history(handle: Any, **options: Any) -> Any:
+        if handle.run_id == run_id:
+            raise RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b"")
+        return await read(handle, **options)
+
+    monkeypatch.setattr(WorkflowHandle, "fetch_history", fetch_history)
 
 
 def _sums_fit(folder: Path) -> bool:
