@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any
 
 from pydantic import BaseModel
 from temporalio.client import Client, WorkflowExecution
 
 from models.lifecycle.status import Outcome, Progress, Waiting
+from process.exit_codes import CommandFailed
 from temporal.client import ANSWER_LIMIT
 from views.migration import RUNNING, View, list_filter, read_view
 from worker.catalog import KINDS
@@ -70,13 +73,18 @@ async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> 
         workflows += await _top_level(client, closed, remaining)
     free = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
 
-    async def read(workflow: WorkflowExecution) -> Listed:
+    async def read(workflow: WorkflowExecution) -> list[Listed]:
         async with free:
             running = workflow.close_time is None
-            view = await read_view(client, workflow.id, run_id=workflow.run_id, with_status=running, limit=QUERY_LIMIT)
-            return _listed(workflow, view)
+            options: dict[str, Any] = {"run_id": workflow.run_id, "with_status": running, "limit": QUERY_LIMIT}
+            try:
+                view = await read_view(client, workflow.id, **options)
+            except CommandFailed:
+                # Temporal has forgotten it since it was listed.
+                return []
+            return [_listed(workflow, view)]
 
-    listed = await asyncio.gather(*map(read, workflows))
+    listed = chain.from_iterable(await asyncio.gather(*map(read, workflows)))
     return sorted(listed, key=lambda migration: (migration.closed is None, migration.started), reverse=True)
 
 

@@ -24,11 +24,15 @@ from temporalio.service import RPCError, RPCStatusCode
 from models.lifecycle.outlook import Outlook, outlook_of
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Progress, ProgressReport, Status, WaitReason
+from models.text import one_line
 from process.exit_codes import CommandFailed, ExitCode, code_of_failure
 from temporal.client import ANSWER_LIMIT
+from temporal.encryption import PayloadUnreadable
 from worker.catalog import ENTITIES, KINDS
 
 Handle = WorkflowHandle[Any, Report]
+
+_WORKFLOWS = {name.partition(":")[2] for kind in KINDS.values() for name in kind.workflows}
 
 RUNNING = "= 'Running'"
 """Status of running migrations, for `list_filter`."""
@@ -158,7 +162,7 @@ async def read_view(
             for child in running[:children]
         )
     )
-    report, failure = await _end(handle, described)
+    report, failure, unread = await _end(handle, described)
     status = with_latest_progress(status, steps) if status else None
     phases = described.search_attributes.get("MigrationPhase", [])
     return View(
@@ -169,7 +173,7 @@ async def read_view(
         closed=described.close_time,
         phase=str(phases[0]) if phases else "",
         status=status,
-        silence=silence,
+        silence=silence or unread,
         outlook=outlook(status, datetime.now(UTC)) if status and report is None else None,
         steps=steps,
         children=read,
@@ -208,7 +212,12 @@ def not_found(client: Client, workflow_id: str) -> CommandFailed:
 async def _ask(handle: Handle, described: WorkflowExecutionDescription, limit: timedelta) -> tuple[Status | None, str]:
     try:
         return await handle.query("status", result_type=Status, rpc_timeout=limit), ""
+    except (RuntimeError, ValueError) as error:
+        return None, _unreadable("answer", error)
     except WorkflowQueryFailedError as error:
+        if described.workflow_type in _WORKFLOWS:
+            # Its code differs from the history, or it cannot be read by this version: it is there all the same.
+            return None, f"its worker cannot answer ({one_line(str(error))})"
         cause = f"{handle.id} ({described.workflow_type}) is not a migration: {error}."
         raise CommandFailed(ExitCode.USAGE, cause, "name the id of a migration") from error
     except RPCError as error:
@@ -217,16 +226,31 @@ async def _ask(handle: Handle, described: WorkflowExecutionDescription, limit: t
         return None, f"no worker on the queue {described.task_queue} answers ({error.message})"
 
 
-async def _end(handle: Handle, described: WorkflowExecutionDescription) -> tuple[Report | None, Failure | None]:
+def _unreadable(what: str, error: Exception) -> str:
+    """Return why what a migration sent is not shown.
+
+    Raises:
+        Exception: the error, where a key is missing: the operator can give it.
+    """
+    # The SDK's converter wraps what ours raises.
+    if isinstance(error.__cause__, PayloadUnreadable):
+        raise error
+    return f"its {what} cannot be read by this version ({one_line(str(error))})"
+
+
+async def _end(handle: Handle, described: WorkflowExecutionDescription) -> tuple[Report | None, Failure | None, str]:
+    """Return how a migration ended: its report, or its failure, or why neither can be read."""
     if described.status is WorkflowExecutionStatus.RUNNING:
-        return None, None
+        return None, None, ""
     try:
-        return await handle.result(rpc_timeout=ANSWER_LIMIT), None
+        return await handle.result(rpc_timeout=ANSWER_LIMIT), None, ""
+    except (RuntimeError, ValueError) as error:
+        return None, None, _unreadable("report", error)
     except WorkflowFailureError as error:
         cause = error.cause
         kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
         message = cause.message if isinstance(cause, ApplicationError) else str(cause)
-        return None, Failure(kind=kind, message=message)
+        return None, Failure(kind=kind, message=message), ""
 
 
 async def _step(client: Client, pending: PendingActivityInfo) -> Step:

@@ -171,6 +171,10 @@ class Shell:
                     return status
 
 
+STEP = fetch.bind(cast("Runtime", None))
+"""The step of the small migration, for a worker."""
+
+
 @asynccontextmanager
 async def small_worker(client: Client) -> AsyncGenerator[None]:
     """Run a worker for the small migration."""
@@ -178,7 +182,7 @@ async def small_worker(client: Client) -> AsyncGenerator[None]:
     options: dict[str, Any] = {
         "task_queue": TASK_QUEUE,
         "workflows": [SmallMigration],
-        "activities": [fetch.bind(cast("Runtime", None))],
+        "activities": [STEP],
     }
     async with workers(client, options):
         yield

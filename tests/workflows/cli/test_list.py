@@ -6,8 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from temporalio import workflow
+
 from models.lifecycle.failures import FailureKind
-from tests.workflows.cli.test_cli import LIMIT, PLAN, Shell, shell, small_worker
+from models.lifecycle.names import TASK_QUEUE
+from tests.workflows.cli.test_cli import LIMIT, PLAN, STEP, Shell, SmallMigration, shell, small_worker
+from tests.workflows.lifecycle.workers import workers
 
 __all__ = ["shell"]
 
@@ -57,6 +61,39 @@ async def test_list(shell: Shell) -> None:
         assert set(await listed(shell, bool, "--limit", "1", "--all")) == {"waits", "ended", failed}
         assert await completed(shell, "pulsar-migrate status met") == ["metadata-store/waits"]
         assert (await shell("proceed", workflow_id)).code == 0
+
+
+@workflow.defn(name="BlueGreenMigration")
+class Strange:
+    """A migration of a version that this one cannot read."""
+
+    @workflow.run
+    async def run(self, ends: bool) -> int:
+        """Wait, or end with something that is not a report."""
+        await workflow.wait_condition(lambda: ends)
+        return 5
+
+    @workflow.query
+    def status(self) -> None:
+        """Fail, as a query does whose workflow cannot be replayed."""
+        raise ValueError("the code differs from the history")
+
+
+async def test_one_migration_does_not_hide_the_others(shell: Shell) -> None:
+    """A migration whose worker cannot replay it, and a report of another version, are listed with the cause."""
+    options: dict[str, Any] = {"task_queue": TASK_QUEUE, "workflows": [Strange, SmallMigration], "activities": [STEP]}
+    async with workers(shell.client, options):
+        for name, ends in (("stuck", False), ("foreign", True)):
+            await shell.client.start_workflow(Strange.run, ends, id=f"blue-green/{name}", task_queue=TASK_QUEUE)
+        fine = await shell.begin_with_worker("fine")
+        migrations = await listed(
+            shell, lambda all_: {"stuck", "foreign", "fine"} <= set(all_) and all_["foreign"]["closed"]
+        )
+        assert "its worker cannot answer (the code differs from the history)" in migrations["stuck"]["silence"]
+        assert "its report cannot be read by this version" in migrations["foreign"]["silence"]
+        assert "not a migration" not in (await shell("status", "blue-green/stuck")).err
+        assert (await shell("proceed", fine)).code == 0
+        await shell.client.get_workflow_handle("blue-green/stuck").terminate()
 
 
 async def completed(shell: Shell, line: str) -> list[str]:
