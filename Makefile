@@ -36,7 +36,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons test-image test-containers test-chart histories promtool helm kubernetes pulsar-chart manifests lock sbom audit image clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons test-image test-containers test-chart histories promtool helm kubernetes pulsar-chart manifests lock sbom audit image release clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -187,6 +187,17 @@ image: ## Build the container image, and list what is in it in dist/image.cdx.js
 	docker build --file deploy/container/Dockerfile --build-arg BASE=$$base --build-arg PIP_INDEX_URL $(BUILD_FLAGS) --label org.opencontainers.image.base.name=$$base --tag $(IMAGE) .
 	@mkdir -p dist
 	@docker run --rm --interactive --network none --entrypoint python $(IMAGE) - < deploy/container/bill_of_materials.py > dist/image.cdx.json
+
+release: setup sbom ## Build the release of the newest commit twice, try it in a fresh environment, and write dist/SHA256SUMS
+	@rm -rf dist/*.whl dist/*.tar.gz $(VENV)-release
+	@$(BIN)/python -m deploy.release dist
+	@$(PYTHON) -m venv --without-pip $(VENV)-release
+	@export PIP_PYTHON=$(VENV)-release/bin/python DIST_EXTRA_CONFIG=$(CURDIR)/deploy/stored-wheels.cfg; \
+		$(PIP) --no-compile --require-hashes -r requirements-build.lock && \
+		$(PIP) --no-compile --require-hashes --no-build-isolation -r requirements.lock && \
+		$(PIP) --no-deps --no-index dist/*.whl && $(BIN)/pip check
+	@$(VENV)-release/bin/pulsar-migrate --version
+	@$(VENV)-release/bin/pulsar-migrate schema metadata-store > /dev/null
 
 clean: ## Remove what was built here; the cache of servers stays
 	rm -rf $(VENV) $(VENV)-* build dist bench/out .pytest_cache .ruff_cache .hypothesis

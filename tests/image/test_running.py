@@ -76,7 +76,7 @@ def test_the_limits_of_the_manifest_hold(cluster: Cluster) -> None:
 def test_the_version_is_printed(cluster: Cluster) -> None:
     """`pulsar-migrate --version` prints the version of the wheel, with a read-only root."""
     done = cluster.pod.run("--version")
-    assert (done.stdout, done.returncode) == ("pulsar-migrate 0.1.0\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == ("pulsar-migrate 0.2.0\n", 0), done.stderr
 
 
 def test_doctor_finds_no_problem(cluster: Cluster) -> None:

@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from deploy import release
+from deploy.release import ReleaseError, build_release, write_sums
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores
@@ -101,6 +104,31 @@ def test_the_image_copies_all_that_its_wheels_need(tmp_path: Path, project: str)
         for name, folder in (("image", copied), ("checkout", ROOT))
     ]
     assert contents[0] == contents[1]
+
+
+def test_a_release_is_built_twice(tmp_path: Path) -> None:
+    """Two builds of a commit in different folders have the same bytes, and the file of sums names each."""
+    folder = tmp_path / "dist"
+    built = build_release("HEAD", folder, tmp_path)
+    assert Counter(path.suffix for path in built) == {".whl": 2, ".gz": 2}
+    sums = write_sums(folder)
+    checked = subprocess.run(
+        ["sha256sum", "--check", sums.name], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert len(checked.stdout.splitlines()) == len(built)
+
+
+def test_a_release_that_depends_on_its_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal names the file, and nothing is left that could be published."""
+
+    def build(project: Path, folder: Path, epoch: str) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / f"of-{epoch}.whl").write_text(str(project))
+
+    monkeypatch.setattr(release, "_build", build)
+    with pytest.raises(ReleaseError, match=r"differ in of-\d+\.whl"):
+        build_release("HEAD", tmp_path / "dist", tmp_path)
+    assert not (tmp_path / "dist").exists()
 
 
 def test_worker_and_spark_use_our_packages(installed: Environment, stack: Stack, tmp_path: Path) -> None:
