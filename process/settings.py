@@ -23,6 +23,7 @@ _READ_ELSEWHERE = (
     "PULSAR_MIGRATE_PAGE_",
     "PULSAR_MIGRATE_PAYLOAD_",
     "PULSAR_MIGRATE_CREDENTIALS__",
+    "PULSAR_MIGRATE_HOOKS__",
     "PULSAR_MIGRATE_IMAGE_",
 )
 """Prefixes of variables that other settings, or their own check, read."""

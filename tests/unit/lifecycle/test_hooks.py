@@ -31,6 +31,8 @@ from models.lifecycle.hook_events import (
 )
 from models.lifecycle.status import Outcome, Undo, Waiting, WaitKind
 from models.settings import Settings
+from process.exit_codes import CommandFailed
+from process.settings import settings_of
 from tests.support.lifecycle.hook_receiver import SECRET, HookReceiver, Response
 from tests.support.self_signed import self_signed
 
@@ -150,11 +152,14 @@ def test_settings_name_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULSAR_MIGRATE_HOOKS__PAGER__SECRET", SECRET)
     monkeypatch.setenv("PULSAR_MIGRATE_HOOKS__PAGER__VETO", "true")
     monkeypatch.setenv("PULSAR_MIGRATE_HOOKS__CHAT__COMMAND", '["/opt/chat", "--pulsar"]')
-    given = Settings()
+    given = settings_of(Settings, "PULSAR_MIGRATE_")
     assert given.hooks["pager"].veto
     assert given.hooks["chat"].command == ("/opt/chat", "--pulsar")
     assert {SECRET, "swordfish-1234"} <= set(given.secrets)
     assert not [secret for secret in (SECRET, "swordfish") if secret in f"{given!r}{given.hooks!r}"]
+    monkeypatch.setenv("PULSAR_MIGRATE_HOOKS__PAGER__TSL_CA", "/ca.pem")
+    with pytest.raises(CommandFailed, match="PULSAR_MIGRATE_HOOKS__PAGER__TSL_CA"):
+        settings_of(Settings, "PULSAR_MIGRATE_")
 
 
 async def test_events_are_signed_and_in_order(receiver: HookReceiver) -> None:
