@@ -14,7 +14,8 @@ from cli.inputs import parse_duration
 from cli.operations import against_temporal, checked, query, query_line, send_update
 from cli.options import Form, Output, WorkflowId, answer, hint
 from models.lifecycle.preview import VerbPreview
-from models.lifecycle.status import CutoverPlan
+from models.lifecycle.status import CutoverPlan, Status
+from models.lifecycle.units import format_value
 from models.lifecycle.verbs import (
     VERB_HELP,
     CutoverTime,
@@ -48,6 +49,8 @@ def verb_command(verb: Verb) -> Callable[..., None]:
             assert preview is not None, "the query has a result"
             answer(output, preview_lines(preview), preview)
             return
+        if verb is Verb.APPROVE:
+            request = against_temporal(lambda client: _bound(client, workflow_id, request))
         response = send_update(
             workflow_id,
             "steer",
@@ -60,6 +63,16 @@ def verb_command(verb: Verb) -> Callable[..., None]:
 
     run.__doc__ = VERB_HELP[verb]
     return run
+
+
+async def _bound(client: Client, workflow_id: str, approval: VerbRequest) -> VerbRequest:
+    """Show the open request, and bind the approval to it: one that comes in between is not approved."""
+    status = await query(client, workflow_id, "status", Status)
+    if status is None or status.request is None:
+        return approval
+    asked = status.request
+    hint(f"{asked.by} asks for {asked.verb} since {format_value(asked.since)}: {asked.effect}")
+    return approval.model_copy(update={"asked": asked.since})
 
 
 def preview_lines(preview: VerbPreview) -> list[str]:

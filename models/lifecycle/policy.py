@@ -174,7 +174,13 @@ class VerbState(BaseModel):
         return self.two_persons and verb is not Verb.APPROVE and self.undo_after(verb) in TWO_PERSONS
 
     def judge(
-        self, verb: Verb, now: datetime | None = None, *, by: str = "", reason: str | None = None
+        self,
+        verb: Verb,
+        now: datetime | None = None,
+        *,
+        by: str = "",
+        reason: str | None = None,
+        asked: datetime | None = None,
     ) -> VerbResponse:
         """Return what a verb would do now, without doing it.
 
@@ -183,24 +189,26 @@ class VerbState(BaseModel):
             now: the time.
             by: who sends it; empty for an unknown sender, who can neither ask for an approval nor give one.
             reason: the sender's; None where nothing is sent.
+            asked: start of the request that the sender has seen and approves; None where that is not said.
         """
         refusal = (
             self._refusal(verb)
             or self._too_soon(verb, now)
             or self._without_reason(verb, reason)
             or self._wrong_sender(verb, by)
+            or self._changed_since(verb, asked)
         )
         why = refusal or self._effect(verb)
         return VerbResponse(verb=verb, accepted=not refusal, why=why, legal=self.legal())
 
-    def take(self, verb: Verb, now: datetime, *, by: str = "", reason: str = "") -> VerbResponse:
+    def take(
+        self, verb: Verb, now: datetime, *, by: str = "", reason: str = "", asked: datetime | None = None
+    ) -> VerbResponse:
         """Apply a verb if it is legal, or keep it as a request; the response names what is legal after it."""
-        response = self.judge(verb, now, by=by, reason=reason)
+        response = self.judge(verb, now, by=by, reason=reason, asked=asked)
         if response.accepted:
             if self.needs_approval(verb):
-                self.request = ApprovalRequest(
-                    verb=verb, effect=self._own_effect(verb), by=by, since=now, reason=reason
-                )
+                self.request = ApprovalRequest(verb=verb, effect=self.effect_of(verb), by=by, since=now, reason=reason)
             else:
                 self._apply(verb)
         return response.model_copy(update={"legal": self.legal()})
@@ -246,9 +254,14 @@ class VerbState(BaseModel):
                 return "" if self.request else "no request for an approval is open"
 
     def _requested(self, verb: Verb) -> str:
-        if self.request is None or self.request.verb is not verb:
+        if self.request is None:
             return ""
-        return f"{self.request.by} has asked for it already; another person must `approve` it"
+        if self.request.verb is verb:
+            return f"{self.request.by} has asked for it already; another person must `approve` it"
+        # A request that replaced another one could be approved by a person who has read the first one.
+        if self.needs_approval(verb):
+            return f"{self.request.by} has asked for {self.request.verb}; `reject` that first"
+        return ""
 
     def _wrong_sender(self, verb: Verb, by: str) -> str:
         if not by and (verb is Verb.APPROVE or self.needs_approval(verb)):
@@ -259,6 +272,12 @@ class VerbState(BaseModel):
         if verb is Verb.APPROVE and self.request and person(by) == person(self.request.by):
             return f"{self.request.by} has asked for it; another person must approve it"
         return ""
+
+    def _changed_since(self, verb: Verb, asked: datetime | None) -> str:
+        request = self.request
+        if verb is not Verb.APPROVE or asked is None or request is None or request.since == asked:
+            return ""
+        return f"the request has changed: {request.by} asks for {request.verb} now: {request.effect}; look at it again"
 
     def _too_soon(self, verb: Verb, now: datetime | None) -> str:
         if verb is not Verb.PROCEED or now is None or self.proceed_not_before is None or now >= self.proceed_not_before:
@@ -283,10 +302,11 @@ class VerbState(BaseModel):
         return "cleanup was requested already" if self.cleanup_wanted else self._requested(Verb.CLEANUP)
 
     def _effect(self, verb: Verb) -> str:
-        effect = self._own_effect(verb)
+        effect = self.effect_of(verb)
         return f"asks another person to `approve` it; then: {effect}" if self.needs_approval(verb) else effect
 
-    def _own_effect(self, verb: Verb) -> str:
+    def effect_of(self, verb: Verb) -> str:
+        """Return what a verb does, once another person has approved it where that is needed."""
         match verb:
             case Verb.ROLLBACK:
                 return self.policy.undo_cost

@@ -43,12 +43,12 @@ def preview_of(verbs: VerbState, status: Status, verb: Verb, now: datetime) -> V
         verb: of the operator.
         now: the time.
     """
-    # A preview has no sender: it tells of the approval, and does not refuse for the lack of a name.
-    response = verbs.model_copy(update={"two_persons": False}).judge(verb, now, by="preview")
+    # A preview has no sender, and does not refuse for the lack of a name.
+    response = verbs.judge(verb, now, by="preview")
     return VerbPreview(
         verb=verb,
         accepted=response.accepted,
-        effect=response.why,
+        effect=verbs.effect_of(verb) if response.accepted else response.why,
         ends=_ends(status, verb) if response.accepted else (),
         undo=verbs.undo_after(verb),
         undo_cost=status.undo_cost if Verb.ROLLBACK in response.legal else "",

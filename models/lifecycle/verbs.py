@@ -39,10 +39,17 @@ VERB_HELP = {
 
 
 class VerbRequest(Frozen):
-    """The argument of the `steer` update: a verb, and the reason for it."""
+    """The argument of the `steer` update.
+
+    Attributes:
+        verb: of the operator.
+        reason: for it.
+        asked: `since` of the request that `approve` agrees to; it is refused if another request is open.
+    """
 
     verb: Verb
     reason: str = Field(default="", max_length=MAX_REASON)
+    asked: Time | None = None
 
 
 class ApprovalRequest(Result):

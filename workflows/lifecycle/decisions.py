@@ -9,7 +9,7 @@ from temporalio import workflow
 
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.state import MigrationState
-from models.lifecycle.status import WaitKind
+from models.lifecycle.status import Undo, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.log import log
 from workflows.lifecycle.status import StatusBoard
@@ -49,7 +49,7 @@ class Decisions:
         self._state.accepted.update((failed.what, failed) for failed in failures if failed.count)
         return True
 
-    async def wait(self, why: str, effect: str, *, kind: WaitKind = WaitKind.DECISION) -> None:
+    async def wait(self, why: str, effect: str, *, kind: WaitKind = WaitKind.DECISION, after: Undo = Undo.FREE) -> None:
         """Wait inside a phase until the operator sends `proceed`.
 
         A rollback, where it is legal, or a deadline interrupts the phase.
@@ -58,9 +58,10 @@ class Decisions:
             why: what must be decided, in a sentence.
             effect: what `proceed` does.
             kind: of the wait.
+            after: how that is undone.
         """
         verbs = self._state.verbs
-        verbs.close_gate(effect)
+        verbs.close_gate(effect, after=after)
         enders = [verb for verb in (Verb.PROCEED, Verb.ROLLBACK) if verb in verbs.legal()]
         bound = self._timers.next_bound()
         action = f"decide: proceed {effect}" + (", rollback undoes the migration" if Verb.ROLLBACK in enders else "")

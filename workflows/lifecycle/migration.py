@@ -258,12 +258,14 @@ class Migration(OneInput, Generic[InputT, StateT]):
     @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
     def steer(self, request: VerbRequest) -> VerbResponse:
         """Apply a verb, and return the response."""
-        return self.take(request.verb, request.reason)
+        return self.take(request.verb, request.reason, request.asked)
 
     @steer.validator
     def check_steer(self, request: VerbRequest) -> None:
         """Refuse an illegal verb before it enters the history."""
-        response = self.verbs.judge(request.verb, workflow.now(), by=sender(), reason=request.reason)
+        response = self.verbs.judge(
+            request.verb, workflow.now(), by=sender(), reason=request.reason, asked=request.asked
+        )
         if not response.accepted:
             raise refused(_refusal(response))
 
@@ -317,9 +319,9 @@ class Migration(OneInput, Generic[InputT, StateT]):
         if time.at and time.at <= workflow.now():
             raise refused(f"{time.at:%Y-%m-%d %H:%M:%S %Z} has passed; null lets the cut-over begin as soon as it can")
 
-    def take(self, verb: Verb, reason: str) -> VerbResponse:
+    def take(self, verb: Verb, reason: str, asked: datetime | None = None) -> VerbResponse:
         """Apply a verb if it is legal, and note the response."""
-        response = self.verbs.take(verb, workflow.now(), by=sender(), reason=reason)
+        response = self.verbs.take(verb, workflow.now(), by=sender(), reason=reason, asked=asked)
         because, who = shown_reason(reason), by()
         if response.accepted:
             self.board.note(f"{verb}{because}{who}: {response.why}", verb=verb.value, accepted=True)

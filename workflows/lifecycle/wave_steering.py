@@ -81,7 +81,8 @@ class MigrationSteering:
 
     async def decide(self, hold: Hold) -> bool:
         """Wait for `proceed`."""
-        await self._migration.decisions.wait(hold.why, hold.effect, kind=hold.kind)
+        after = self._migration.hold.after
+        await self._migration.decisions.wait(hold.why, hold.effect, kind=hold.kind, after=after)
         return True
 
     async def until_allowed(self, wave: int) -> None:

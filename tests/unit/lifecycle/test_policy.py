@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -272,3 +272,28 @@ def test_cleanup_then_proceed() -> None:
     assert not lifecycle.cleanup_wanted
     refused = lifecycle.take(Verb.CLEANUP, NOW)
     assert (refused.accepted, refused.why, refused.legal) == (False, "proceed was sent already", ())
+
+
+def test_an_open_request_is_not_replaced() -> None:
+    """Another step is asked for when the first request is rejected, and an approval names the request that was read."""
+    policy = PhasePolicy(
+        undo=Undo.COPY_BACK,
+        undo_cost="",
+        no_cleanup="",
+        gate="the window ends",
+        after_gate=Undo.NONE,
+        after_cleanup=Undo.NONE,
+    )
+    verbs = VerbState(policy=policy, two_persons=True)
+    assert verbs.take(Verb.PROCEED, NOW, by="x:ana@one").accepted
+    replacing = verbs.take(Verb.CLEANUP, NOW, by="x:ana@one")
+    assert (replacing.accepted, replacing.why) == (False, "x:ana@one has asked for proceed; `reject` that first")
+    assert Verb.CLEANUP not in verbs.legal()
+    assert verbs.take(Verb.REJECT, NOW, by="x:ana@one").accepted
+    later = NOW + timedelta(seconds=1)
+    assert verbs.take(Verb.CLEANUP, later, by="x:ana@one").accepted
+    stale = verbs.take(Verb.APPROVE, later, by="x:bo@two", asked=NOW)
+    assert (stale.accepted, verbs.cleanup_wanted) == (False, False)
+    assert stale.why.startswith("the request has changed: x:ana@one asks for cleanup now")
+    assert verbs.take(Verb.APPROVE, later, by="x:bo@two", asked=later).accepted
+    assert verbs.cleanup_wanted

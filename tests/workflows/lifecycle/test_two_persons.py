@@ -185,7 +185,10 @@ def _sums_fit(folder: Path) -> bool:
 
 
 async def test_a_request_is_dropped(stage: Harness, command: Client) -> None:
-    """`reject` drops a request, and so does a rollback, which needs one person only."""
+    """`reject` drops a request, and so does a rollback, which needs one person only.
+
+    An approval of a request that was dropped does not approve the next one.
+    """
     run = await _held(stage, two_persons=True)
     persons = Persons(command, run)
     assert "no request" in await persons.refusal(BO, "steer", VerbRequest(verb=Verb.REJECT))
@@ -194,6 +197,13 @@ async def test_a_request_is_dropped(stage: Harness, command: Client) -> None:
     assert (await run.status()).request is None
     assert "no request" in await persons.refusal(BO, "steer", VerbRequest(verb=Verb.APPROVE))
     await persons.steer(ANA, Verb.PROCEED)
+    read = (await run.status()).request
+    assert read is not None
+    await persons.steer(ANA, Verb.REJECT)
+    await persons.steer(ANA, Verb.PROCEED)
+    other = VerbRequest(verb=Verb.APPROVE, asked=read.since)
+    assert "the request has changed" in (await persons.refusal(BO, "steer", other))
+    assert _is_held(await run.status())
     await persons.steer(ANA, Verb.ROLLBACK)
     assert (await run.report()).outcome is Outcome.ROLLED_BACK
 

@@ -9,8 +9,9 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.lifecycle.failures import Blocker, FailedItem, FailureKind
+from models.lifecycle.preview import VerbPreview
 from models.lifecycle.status import Outcome, ProgressUnit, Status, Undo, WaitKind
-from models.lifecycle.verbs import Verb
+from models.lifecycle.verbs import Verb, VerbRequest
 from models.scalable_topic.phases import NamespacePhase as Phase
 from models.scalable_topic.results import (
     CleanedUp,
@@ -225,6 +226,8 @@ async def test_waves_are_changed_while_they_run(stage: Harness) -> None:
         ({"deadline": "PT1S"}, "is not longer than client_timeout"),
     ):
         assert why in (await run.refusal("change_waves", wrong)).message
+    preview = VerbPreview.model_validate(await run.handle.query("preview", VerbRequest(verb=Verb.PROCEED)))
+    assert (preview.effect, preview.undo) == ("begins the next wave", Undo.NONE)
     answer = await run.update("change_waves", {"gate": "none", "wave_size": 10})
     assert (answer["gate"], answer["wave_size"], answer["canary"]) == ("none", 10, 1)
     await run.signal(Verb.PROCEED)
