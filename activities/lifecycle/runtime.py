@@ -61,10 +61,14 @@ class Runtime:
         """Reason why no item of a wave may start: the first line of the stop file; empty if there is none."""
         if not self.settings.stop_file:
             return ""
+        file = Path(self.settings.stop_file)
         try:
-            lines = Path(self.settings.stop_file).read_text(errors="replace").strip().splitlines()
+            lines = file.read_text(errors="replace").strip().splitlines()
         except FileNotFoundError:
-            return ""
+            if file.is_symlink():
+                return "the stop file is a link to a file that is not there"
+            # Its file system may not be mounted.
+            return "" if file.parent.is_dir() else f"the folder of the stop file is not there: {file.parent}"
         except OSError as error:
             # It may be there: what is not known stops.
             return f"the stop file cannot be read ({error.strerror})"

@@ -34,5 +34,14 @@ def test_a_file_that_cannot_be_read_stops(tmp_path: Path) -> None:
     assert _runtime("").stopped_because == ""
 
 
+def test_a_file_that_may_be_there_stops(tmp_path: Path) -> None:
+    """A folder that is missing, as that of a file system that is not mounted, stops, and so does a dangling link."""
+    assert _runtime(str(tmp_path / "mount" / "stop")).stopped_because == (
+        f"the folder of the stop file is not there: {tmp_path / 'mount'}"
+    )
+    (tmp_path / "stop").symlink_to(tmp_path / "gone")
+    assert _runtime(str(tmp_path / "stop")).stopped_because == "the stop file is a link to a file that is not there"
+
+
 def _runtime(stop_file: str) -> Runtime:
     return Runtime(Settings.model_validate({"stop_file": stop_file}), cast("Any", None), "queue")
