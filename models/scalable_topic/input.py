@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -15,6 +15,7 @@ from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import CleanupInput, MigrationInput
 from models.lifecycle.names import bounded_id
 from models.scalable_topic.auto_scale import AutoScale
+from models.scalable_topic.phases import Phase
 from models.topic_names import partition_number
 
 KIND = "scalable-topic"
@@ -77,9 +78,12 @@ class ScalableTopicInput(TopicOptions):
     Attributes:
         topic: `persistent://tenant/namespace/topic`, not a partition.
         parent: the namespace migration that started this one; it holds the claim and the policies.
+        until: `GUARD` for a rehearsal: wait for clients, lock the topic, override the policies of its namespace, and
+            undo that. The migration ends as `rehearsed`.
     """
 
     topic: WholeTopic
+    until: Literal[Phase.GUARD] | None = None
     parent: Annotated[ParentRun | None, INTERNAL] = None
 
     @property

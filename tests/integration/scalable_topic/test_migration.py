@@ -100,6 +100,18 @@ def test_a_topic_becomes_scalable_without_a_loss(
     _is_as_before(admin, store, name)
 
 
+def test_a_rehearsal(stack: Stack, admin: PulsarAdmin, store: CasReader, start: Start) -> None:
+    """The topic is locked and its namespace's policies are overridden; then all is as before, the backlog included."""
+    name = _topic(stack, admin, "rehearsed/space")
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
+    report = start(_input(stack, admin, name, until="GUARD")).result()
+    assert report.outcome is Outcome.REHEARSED
+    assert [entry.phase for entry in report.history] == [Phase.PRECHECK, Phase.CLIENTS, Phase.GUARD, Phase.ROLLBACK]
+    _is_as_before(admin, store, name)
+    assert read_scalable(store, name).state is RecordState.ABSENT
+    assert sorted(map(int, drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared))) == list(range(MESSAGES))
+
+
 def test_a_dry_run_writes_nothing(stack: Stack, admin: PulsarAdmin, store: CasReader, start: Start) -> None:
     """The plan is reported, and nothing else happens."""
     name = _topic(stack, admin, "dry/space", 3)

@@ -14,6 +14,7 @@ from tests.workflows.bookie_cluster import activities as bookie_cluster
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.metadata_store import activities as metadata_store
+from tests.workflows.scalable_topic import activities as scalable_topic
 
 
 async def test_metadata_store(stage: Harness) -> None:
@@ -56,6 +57,14 @@ async def test_blue_green(stage: Harness) -> None:
     assert report.outcome is Outcome.REHEARSED
     assert run.script.steps == ["precheck", "register", "provision", "release"]
     assert report.figures["created"] == {"namespaces": 3, "topics": 12}
+
+
+async def test_scalable_topic(stage: Harness) -> None:
+    """The topic is locked and released again, and brokers are not asked to change it."""
+    run = await stage.start(scalable_topic.Script(), until="GUARD", hold_before_cutover=True)
+    report = await run.report()
+    assert report.outcome is Outcome.REHEARSED
+    assert run.script.steps == ["precheck", "recover", "await_clients", "guard", "undo"]
 
 
 async def test_a_rehearsal_is_rolled_back(stage: Harness) -> None:
