@@ -12,7 +12,14 @@ from cli.operations import against_temporal, checked, query, query_line, send_up
 from cli.options import Form, Output, WorkflowId, answer, hint
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.results import CleanupTargets
-from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange, TargetLoss
+from models.bookie_cluster.updates import (
+    CleanupOrder,
+    ClientClosing,
+    Concurrency,
+    ReadModeChange,
+    TargetLoss,
+    TargetLossAnswer,
+)
 
 _QUERY = "list_cleanup_targets"
 
@@ -53,8 +60,10 @@ def rollback_without_target_command(
     output: Output = Form.TEXT,
 ) -> None:
     """Continue a rollback that waits for a lost target without it; data that only the target has is lost."""
-    taken = send_update(workflow_id, "rollback_without_target", checked(TargetLoss, {"cluster": cluster}), TargetLoss)
-    answer(output, [f"the rollback continues without {taken.cluster}"], taken)
+    loss = checked(TargetLoss, {"cluster": cluster})
+    taken = send_update(workflow_id, "rollback_without_target", loss, TargetLossAnswer)
+    said = f"the rollback continues without {taken.cluster}"
+    answer(output, [said if taken.approved else "asked for; another person must run the same command"], taken)
 
 
 def clean_up_command(

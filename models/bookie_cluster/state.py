@@ -200,6 +200,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
         to_delete: ledgers that the cleanup found to delete; None before it has listed them.
         rolled_back_from: how far the switch had come when the rollback started; None while it goes forward.
         stays: the operator has given up the rollback: brokers stay on the target.
+        loss_asked_by: with two persons, the person who asked to give up the target; empty if none did.
         without_target: the operator has given up the target: the rollback copies nothing from it.
         tidying: a rollback removes copies from the target now, whose delay is over.
     """
@@ -219,5 +220,6 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     to_delete: Ledgers | None = None
     rolled_back_from: CutoverStage | None = None
     stays: bool = False
+    loss_asked_by: str = ""
     without_target: bool = False
     tidying: bool = False

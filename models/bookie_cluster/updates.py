@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from models.base import Frozen
+from models.base import Frozen, Result
 from models.bookie_registry import ReadMode
 from models.lifecycle.fields import Bool
 
@@ -50,6 +50,18 @@ class TargetLoss(Frozen):
     """Argument of the update `rollback_without_target`: the target, which is lost with all that only it has."""
 
     cluster: str
+
+
+class TargetLossAnswer(Result):
+    """Answer of the update `rollback_without_target`.
+
+    Attributes:
+        cluster: the target.
+        approved: the rollback does without it; if not, another person must send the same update.
+    """
+
+    cluster: str
+    approved: bool = True
 
 
 class ClientClosing(Frozen):

@@ -21,6 +21,7 @@ TWO_PERSONS = (Undo.COPY_BACK, Undo.NONE)
 """Steps with these ways to undo them need two persons, if the input asks for that."""
 
 # Reasons of refusals that migrations share.
+NO_NAME = "two persons must agree, and the sender has no name; send it with `pulsar-migrate`, which names its user"
 TOO_SHORT = "the phase is too short to pause"
 WINDOW_WAITS = "the migration already waits in the window; `change_window` moves its end"
 ROLLING_BACK = "the rollback is running"
@@ -265,10 +266,7 @@ class VerbState(BaseModel):
 
     def _wrong_sender(self, verb: Verb, by: str) -> str:
         if not by and (verb is Verb.APPROVE or self.needs_approval(verb)):
-            return (
-                "two persons must agree, and the sender has no name; send it with `pulsar-migrate`, which names its "
-                "user"
-            )
+            return NO_NAME
         if verb is Verb.APPROVE and self.request and person(by) == person(self.request.by):
             return f"{self.request.by} has asked for it; another person must approve it"
         return ""

@@ -126,6 +126,8 @@ class RestartCutover(Cutover):
                 f"{'; '.join(map(str, readiness.target_blockers))}"
             )
             action += f", or give {target} up by the update rollback_without_target: what only it has is lost then"
+            if asked_by := self.state.loss_asked_by:
+                action += f" ({asked_by} has asked for it; another person must send it too)"
         action += f"; or proceed: {self._giving_up}"
         board, why = self.migration.board, "; ".join(causes)
         board.wait_for(WaitKind.BOOKIES, why, action=action, until=until, ends_on=_PROCEED)

@@ -11,11 +11,11 @@ from models.bookie_cluster.input import BookieClusterInput, Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.state import BookieClusterState, CutoverStage
-from models.bookie_cluster.updates import CleanupOrder, ClientClosing, ReadModeChange, TargetLoss
-from models.lifecycle.policy import ENDED
+from models.bookie_cluster.updates import CleanupOrder, ClientClosing, ReadModeChange, TargetLoss, TargetLossAnswer
+from models.lifecycle.policy import ENDED, NO_NAME, person
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.activity_calls import Call
-from workflows.lifecycle.caller import by
+from workflows.lifecycle.caller import by, sender
 from workflows.lifecycle.migration import Migration, refused
 
 # How long an update may take to have its effect; the switch cannot end before its updates are answered.
@@ -119,8 +119,11 @@ class SwitchUpdates:
 
     # The rollback -----------------------------------------------------------------------------------------------------
 
-    async def rollback_without_target(self, loss: TargetLoss) -> TargetLoss:
-        """Roll back without a target that cannot be read: copy nothing from it."""
+    async def rollback_without_target(self, loss: TargetLoss) -> TargetLossAnswer:
+        """Roll back without a target that cannot be read: copy nothing from it.
+
+        Where two persons must agree, the first update asks for it, and that of another person approves it.
+        """
         async with self._locked():
             self.check_rollback_without_target(loss)
             call = Call(f"Is {loss.cluster} lost?", total=_LISTING)
@@ -132,11 +135,20 @@ class SwitchUpdates:
                 )
             # The check took time, in which the rollback may have ended.
             self.check_rollback_without_target(loss)
+            if self._input.two_persons and not self._state.loss_asked_by:
+                return self._ask_for_loss(loss)
             self._state.without_target = True
             self._migration.board.note(
                 f"🔴 the rollback does without {loss.cluster}, requested{by()}: what only it has is given up"
             )
-        return loss
+        return TargetLossAnswer(cluster=loss.cluster)
+
+    def _ask_for_loss(self, loss: TargetLoss) -> TargetLossAnswer:
+        self._state.loss_asked_by = sender()
+        result = f"asks another person to send the same; then the rollback does without {loss.cluster}"
+        self._migration.board.note(f"rollback_without_target{by()}: {result}")
+        self._migration.record("rollback_without_target", accepted=True, result=result)
+        return TargetLossAnswer(cluster=loss.cluster, approved=False)
 
     def check_rollback_without_target(self, loss: TargetLoss) -> None:
         """Refuse for another cluster, and where nothing is copied back."""
@@ -148,6 +160,12 @@ class SwitchUpdates:
         under_way = self._state.running_phase == Phase.ROLLED_BACK and not self._state.stays
         if not under_way or self._state.stage < CutoverStage.DIRECTED:
             raise refused("nothing is copied back from the target now; `rollback` starts one where it is legal")
+        if self._input.two_persons and not self._state.without_target:
+            if not sender():
+                raise refused(NO_NAME)
+            asked_by = self._state.loss_asked_by
+            if asked_by and person(asked_by) == person(sender()):
+                raise refused(f"{asked_by} has asked for it; another person must send the same")
 
     # Inside -----------------------------------------------------------------------------------------------------------
 

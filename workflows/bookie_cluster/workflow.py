@@ -13,7 +13,15 @@ from models.bookie_cluster.input import KIND, BookieClusterInput, Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
 from models.bookie_cluster.state import BookieClusterState, CutoverStage
-from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange, TargetLoss
+from models.bookie_cluster.updates import (
+    CleanupOrder,
+    ClientClosing,
+    Concurrency,
+    Pace,
+    ReadModeChange,
+    TargetLoss,
+    TargetLossAnswer,
+)
 from models.lifecycle.failures import FailedItem, FailedItems, FailureKind, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
@@ -311,7 +319,7 @@ class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
         self.updates.check_close_client(closing)
 
     @workflow.update(description="A rollback waits for a target that is lost: give up what only that has.")
-    async def rollback_without_target(self, loss: TargetLoss) -> TargetLoss:
+    async def rollback_without_target(self, loss: TargetLoss) -> TargetLossAnswer:
         """Roll back without a target that cannot be read: copy nothing from it."""
         return await self.updates.rollback_without_target(loss)
 

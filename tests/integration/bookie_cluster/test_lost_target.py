@@ -10,7 +10,7 @@ import pytest
 
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.phases import Phase
-from models.bookie_cluster.updates import TargetLoss
+from models.bookie_cluster.updates import TargetLoss, TargetLossAnswer
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from pulsar_devstack.servers.admin import topic_url
@@ -46,7 +46,7 @@ def test_a_target_that_is_lost_permanently(make_stack: MakeStack, environment: E
             assert waiting is not None
             assert "b cannot be read" in waiting.why
             assert "rollback_without_target" in waiting.action
-            run.update("rollback_without_target", TargetLoss(cluster="b"), TargetLoss)
+            run.update("rollback_without_target", TargetLoss(cluster="b"), TargetLossAnswer)
             decision = run.wait_until_it_waits_for(WaitKind.DECISION, LIMIT)
             assert any("its data ledger is not in a" in item.reason for item in decision.failed_items[0].items)
             run.steer(Verb.PROCEED)

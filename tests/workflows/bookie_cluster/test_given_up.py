@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import RollbackReadiness
 from models.bookie_cluster.updates import TargetLoss
 from models.lifecycle.failures import Blocker, FailureKind
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.workflows.bookie_cluster.activities import (
     ANSWERS,
@@ -23,6 +24,7 @@ from tests.workflows.bookie_cluster.activities import (
 from tests.workflows.bookie_cluster.steering import give_up, waits_for_bookies, window_open
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness
+from tests.workflows.lifecycle.persons import ANA, BO, Persons
 
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
 GONE = RollbackReadiness(target_blockers=(Blocker(code="UNREADABLE", cause="zk-2 does not answer.", cure="start it"),))
@@ -153,6 +155,27 @@ async def test_a_target_that_is_lost_is_given_up(stage: Harness) -> None:
     assert report.certificate["rolled_back_without"] == "new"
     steps = [step for step in run.script.steps if step not in ("census", "check_rollback")]
     assert steps == [*RESTART, *WITHOUT_TARGET, "release"]
+
+
+async def test_two_persons_give_a_target_up(stage: Harness, command: Client) -> None:
+    """With `two_persons` one person asks for it, and nothing is given up before another one sends the same."""
+    run = await stage.start(Script(check_rollback=GONE), two_persons=True, hold_before_cutover=True)
+    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
+    persons = Persons(command, run)
+    await persons.steer(ANA, Verb.PROCEED)
+    await persons.steer(BO, Verb.APPROVE)
+    await window_open(run)
+    await run.signal(Verb.ROLLBACK)
+    await waits_for_bookies(run)
+    assert "the sender has no name" in (await run.refusal(WITHOUT, TARGET)).message
+    assert not await persons.give_up(ANA, "new")
+    assert "another person must send the same" in await persons.refusal(ANA, WITHOUT, TARGET)
+    assert "do_without_target" not in run.script.steps
+    assert await persons.give_up(BO, "new")
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    acts = [(entry.by, entry.accepted) for entry in report.audit if entry.what == WITHOUT]
+    assert acts[-3:] == [(ANA, True), (ANA, False), (BO, True)]
 
 
 @pytest.mark.parametrize("step", ["build", "advance_ids", "copy_tail"])

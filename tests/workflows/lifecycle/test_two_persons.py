@@ -10,24 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from models.lifecycle.audit import Audit, fault_of
+from models.lifecycle.audit import fault_of
 from models.lifecycle.names import file_name
-from models.lifecycle.preview import VerbPreview
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status, Undo, WaitKind
-from models.lifecycle.verbs import HoldChange, Verb, VerbRequest, VerbResponse
+from models.lifecycle.verbs import HoldChange, Verb, VerbRequest
 from temporal.caller import act_for
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.harness import Harness, Run, on_dev_server
+from tests.workflows.lifecycle.persons import ANA, BO, Persons
 from tests.workflows.metadata_store.activities import Script
 from views.acts import read_acts
 from views.evidence import SUMS, keep_evidence
 from workflows.lifecycle.caller import UNNAMED
-
-ANA, BO = "pulsar-migrate:ana@one", "pulsar-migrate:bo@two"
 
 
 @pytest.fixture(scope="module")
@@ -35,38 +33,6 @@ async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
     """Starts migrations on Temporal's dev server, with a client that sends no name."""
     async with on_dev_server(make_stack) as ready:
         yield ready
-
-
-class Persons:
-    """Sends verbs in the names of persons.
-
-    Args:
-        client: of a command.
-        run: the migration.
-    """
-
-    def __init__(self, client: Client, run: Run) -> None:
-        self._handle: Any = client.get_workflow_handle(run.handle.id)
-
-    async def steer(self, who: str, verb: Verb, reason: str = "") -> VerbResponse:
-        """Give a verb, and return the answer."""
-        with act_for(who):
-            request = VerbRequest(verb=verb, reason=reason)
-            return await self._handle.execute_update("steer", request, result_type=VerbResponse)
-
-    async def refusal(self, who: str, name: str, argument: Any) -> str:
-        """Send an update that is refused, and return why."""
-        with act_for(who), pytest.raises(WorkflowUpdateFailedError) as refused:
-            await self._handle.execute_update(name, argument)
-        return str(refused.value.cause)
-
-    async def preview(self, verb: Verb) -> VerbPreview:
-        """Return the dry run of a verb."""
-        return await self._handle.query("preview", VerbRequest(verb=verb), result_type=VerbPreview)
-
-    async def audit(self) -> Audit:
-        """Return the audit trail."""
-        return await self._handle.query("audit", result_type=Audit)
 
 
 async def _held(stage: Harness, **more: Any) -> Run:
