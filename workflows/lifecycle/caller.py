@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.worker import ExecuteWorkflowInput, HandleSignalInput, HandleUpdateInput, WorkflowInboundInterceptor
 
 from models.lifecycle.names import CALLER_HEADER
 from models.text import shown
+from workflows.lifecycle.failures import failure_of
 from workflows.lifecycle.log import log
 
 UNNAMED = "an unnamed client of Temporal"
@@ -100,10 +101,12 @@ class CallerInterceptor(WorkflowInboundInterceptor):
             # Temporal calls the validator only once, and not when it replays.
             super().handle_update_validator(input)
             result = await super().handle_update_handler(input)
-        except ApplicationError as error:
-            log(error.message, logging.WARNING, update=input.update, accepted=False)
+        except FailureError as error:
+            # Refused, or a step of the update has failed.
+            why = failure_of(error).why
+            log(why, logging.WARNING, update=input.update, accepted=False)
             if audited is not None and not records:
-                audited.record(input.update, accepted=False, result=error.message)
+                audited.record(input.update, accepted=False, result=why)
             raise
         if audited is not None and not records:
             audited.record(input.update, accepted=True, result="done")

@@ -254,6 +254,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         del given
         verbs = ", ".join(Verb)
         self.board.note(f"unknown signal {shown(name)!r}{by()}; valid signals: {verbs}")
+        self.record(name, accepted=False, result=f"unknown signal; valid ones: {verbs}")
 
     @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
     def steer(self, request: VerbRequest) -> VerbResponse:
@@ -335,11 +336,16 @@ class Migration(OneInput, Generic[InputT, StateT]):
 
     def records_refusals(self) -> bool:
         """Return whether another refused update may enter the history, which is limited."""
-        refusals = sum(not entry.accepted for entry in self.state.audit.entries)
-        return refusals < MOST_REFUSALS and not self.verbs.ended
+        return self._refusals < MOST_REFUSALS and not self.verbs.ended
+
+    @property
+    def _refusals(self) -> int:
+        return sum(not entry.accepted for entry in self.state.audit.entries)
 
     def record(self, what: str, *, reason: str = "", accepted: bool, result: str) -> None:
-        """Add the request that a handler runs for to the audit trail."""
+        """Add the request that a handler runs for to the audit trail; not each refused one, which anyone can repeat."""
+        if not accepted and self._refusals >= MOST_REFUSALS:
+            return
         self.state.audit = self.state.audit.with_entry(
             workflow.now(), sender() or UNNAMED, what, reason=reason, accepted=accepted, result=result
         )
@@ -359,6 +365,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
             sent = shown(" ".join(str(value) for value in given))
             cure = "send no reason, or a text: --input '\"OPS-1\"'"
             self.board.note(f"{verb} refused: invalid reason {sent}{by()}; {cure}")
+            self.record(verb, accepted=False, result=f"invalid reason {sent}")
             return
         self.take(verb, reason or "")
 

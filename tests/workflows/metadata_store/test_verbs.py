@@ -118,7 +118,7 @@ async def test_malformed_messages_are_refused(stage: Harness) -> None:
     refusal = await run.refusal("steer", {"verb": "rolback"})
     assert refusal.type == FailureKind.INVALID_INPUT
     assert refusal.message.startswith("verb: Input should be 'rollback', 'cleanup'")
-    assert refusal.message.endswith("Cure: correct this; needed are verb, optional are reason")
+    assert refusal.message.endswith("Cure: correct this; needed are verb, optional are reason, asked")
     before = len((await run.status()).notes)
     await run.handle.signal("rollback", {"x": 1})
     await run.handle.signal("rollback", args=["one", "two"])
@@ -134,8 +134,14 @@ async def test_malformed_messages_are_refused(stage: Harness) -> None:
         f"unknown signal 'rolback'{by}; valid signals: rollback, cleanup, pause, resume, proceed, approve, reject",
     ]
     assert status.legal_verbs == [Verb.ROLLBACK]
+    # More than enter the audit trail: requests that count must stay in it.
+    for _ in range(MOST_REFUSALS):
+        await run.signal(Verb.PAUSE)
     hang.release()
-    assert (await run.report()).outcome is Outcome.DONE
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert [entry.what for entry in report.audit[:5]] == ["rollback", "rollback", "cleanup", "rolback", "pause"]
+    assert len(report.audit) == MOST_REFUSALS
 
 
 @pytest.mark.parametrize(("step", "mode"), [("pre_copy", "live"), ("copy_whole", "offline")])
@@ -192,7 +198,11 @@ async def test_throttle_that_cannot_be_set(stage: Harness) -> None:
     with pytest.raises(WorkflowUpdateFailedError):
         await run.update("set_throttle", Speed(megabytes_per_second=1))
     hang.release()
-    assert (await run.report()).outcome is Outcome.DONE
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert [(entry.what, entry.accepted, entry.result) for entry in report.audit] == [
+        ("set_throttle", False, "no route")
+    ]
 
 
 async def test_status_shows_the_reports_of_steps(stage: Harness) -> None:
