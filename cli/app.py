@@ -22,6 +22,7 @@ from cli.commands.processes import codec_server_command, gateway_command, worker
 from cli.commands.start import plan_app, start_app
 from cli.commands.status import report_command, status_command
 from cli.commands.steering import (
+    change_windows_command,
     cutover_at_command,
     hold_command,
     throttle_command,
@@ -69,6 +70,7 @@ for _name, _command in {
     **{verb.value: verb_command(verb) for verb in Verb},
     "hold": hold_command,
     "cutover-at": cutover_at_command,
+    "change-windows": change_windows_command,
     "throttle": throttle_command,
     "waves": waves_command,
     "window": window_command,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -17,8 +17,9 @@ from pydantic.fields import FieldInfo
 from cli.documents import Document, DocumentFault, read_document, read_file
 from models.base import Frozen, fault_text, valid_fields
 from models.field_texts import INTERNAL, field_texts
+from models.lifecycle.change_windows import Opening, WindowsReading, useless
 from models.lifecycle.fields import read_duration
-from models.lifecycle.input import WorkflowInput
+from models.lifecycle.input import MigrationInput, WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
 from worker.catalog import Registered
 
@@ -36,6 +37,7 @@ _INPUT = Annotated[
 ]
 INLINE = "--input"
 """Name of a plan on the command line."""
+_WINDOWS = "change_windows"
 _KIND, _SCHEMA = "kind", "$schema"
 """Names in a plan that are not fields: its kind, and the schema that editors of JSON read."""
 
@@ -139,9 +141,21 @@ def input_of(model: type[InputT], document: Document | None, options: Mapping[st
         else:
             values[name] = _value(annotation, value)
     try:
-        return model.model_validate(values)
+        input = model.model_validate(values)
     except pydantic.ValidationError as error:
         raise InvalidInput([*_faults(model, error, document, typed)], valid_fields(model)) from error
+    if isinstance(input, MigrationInput) and openings_of(input) == ():
+        cause, _, cure = useless(input.longest_cutover).partition("; ")
+        where = _where(document, (_WINDOWS,)) if document else ""
+        raise InvalidInput([Fault(where=where, field=_WINDOWS, cause=cause, cure=cure)])
+    return input
+
+
+def openings_of(input: WorkflowInput) -> tuple[Opening, ...] | None:
+    """Return the next change windows of an input: none if they do not open within a year, None for at any time."""
+    if not isinstance(input, MigrationInput) or input.change_windows.always:
+        return None
+    return WindowsReading.of(input.change_windows, datetime.now(UTC), input.longest_cutover).openings
 
 
 def _faults(

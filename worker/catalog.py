@@ -205,13 +205,14 @@ def workflows() -> list[type]:
 
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
-    """Return the steps of each package, bound to the process's runtime, and the activities of hooks."""
-    # A heavy import, needed by workers only.
+    """Return the steps of each package, bound to the process's runtime, and what each workflow calls."""
+    # Heavy imports, needed by workers only.
     from activities.hooks.activities import HookActivities
+    from activities.lifecycle.change_windows import read_change_windows
 
     settings = runtime.settings
     hooks = HookActivities(settings.hooks, settings.command_environment)
-    return [*(step.bind(runtime) for step in _steps()), *hooks.all]
+    return [*(step.bind(runtime) for step in _steps()), *hooks.all, read_change_windows]
 
 
 def observers(activities: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:

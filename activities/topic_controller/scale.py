@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
-from zoneinfo import ZoneInfoNotFoundError
 
 from activities.lifecycle.polling import PollResult
 from activities.lifecycle.step import polling_step
 from activities.topic_controller.context import ObserverTask
 from activities.topic_controller.names import layout_topic, segment_topic
-from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import TopicStats
@@ -30,7 +28,6 @@ def await_scale(task: ObserverTask, watch: ScaleWatch) -> PollResult[Decision]:
         watch: policy and segments.
 
     Raises:
-        StoreConflict: a time zone is not known on this machine.
         AdminError: a broker does not answer.
     """
     name, admin = task.name, task.admin
@@ -45,10 +42,7 @@ def await_scale(task: ObserverTask, watch: ScaleWatch) -> PollResult[Decision]:
         low_since=_remembered(task.context.memory),
         now=datetime.now(UTC),
     )
-    try:
-        verdict = decide(watch, seen)
-    except ZoneInfoNotFoundError as error:
-        raise StoreConflict(f"this worker's machine does not know a time zone: {error}") from error
+    verdict = decide(watch, seen)
     return PollResult(
         answer=verdict.decision,
         why=verdict.why,

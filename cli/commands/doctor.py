@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import typer
 
 from cli.doctor.findings import Finding, Level, failed, ok, run_checks, worst
-from cli.inputs import input_command
+from cli.inputs import input_command, openings_of
 from cli.migrations import Servers, servers_of
 from cli.options import Form, Output, answer, read_settings
 from cli.plan_files import KindGroup
@@ -57,6 +57,8 @@ def _findings(input: WorkflowInput | None = None, servers: Servers | None = None
     yield ok("settings", "all PULSAR_MIGRATE_ variables can be read")
     yield from temporal_findings(settings.task_queue)
     yield from run_checks(process_checks(settings))
+    if input is not None and (openings := openings_of(input)):
+        yield ok("change windows", "; ".join(map(str, openings)))
     if input is not None and servers is not None:
         accepted = input.accepted if isinstance(input, CoveredInput) else Accepted()
         yield from server_findings(servers, settings, input.kind, accepted)

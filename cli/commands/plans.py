@@ -10,9 +10,10 @@ import typer
 from pydantic import BaseModel
 
 from cli.documents import DocumentFault, read_file
-from cli.inputs import Fault, InvalidInput, input_of
+from cli.inputs import Fault, InvalidInput, input_of, openings_of
 from cli.options import Form, Output, answer
 from cli.plan_files import kind_of, plan_schema
+from models.lifecycle.change_windows import Opening
 from models.text import printable
 from process.exit_codes import CommandFailed, ExitCode
 from worker.catalog import ALL
@@ -23,12 +24,17 @@ _KindOption = Annotated[
 
 
 class _Checked(BaseModel):
-    """Result for one file; it is valid without faults."""
+    """Result for one file; it is valid without faults.
+
+    Attributes:
+        change_windows: the next ones; empty for at any time.
+    """
 
     file: str
     kind: str = ""
     workflow_id: str = ""
     summary: str = ""
+    change_windows: tuple[Opening, ...] = ()
     faults: list[Fault] = []
 
 
@@ -40,7 +46,13 @@ def validate_command(
     """Check plan files without Temporal and without any server."""
     results = [_check(file, kind) for file in files]
     lines = [
-        f"{result.file}: valid: {result.workflow_id} ({result.summary})" for result in results if not result.faults
+        line
+        for result in results
+        if not result.faults
+        for line in (
+            f"{result.file}: valid: {result.workflow_id} ({result.summary})",
+            *(f"{result.file}: change window: {opening}" for opening in result.change_windows),
+        )
     ]
     faults = [fault for result in results for fault in result.faults]
     if output is not Form.TEXT or lines:
@@ -74,4 +86,10 @@ def _check(file: str, kind: str) -> _Checked:
         return _Checked(file=file, faults=[Fault(where=fault.where, cause=fault.cause, cure=fault.cure)])
     except InvalidInput as error:
         return _Checked(file=file, faults=[*error.faults])
-    return _Checked(file=file, kind=named.name, workflow_id=input.workflow_id, summary=input.summary)
+    return _Checked(
+        file=file,
+        kind=named.name,
+        workflow_id=input.workflow_id,
+        summary=input.summary,
+        change_windows=openings_of(input) or (),
+    )

@@ -10,14 +10,16 @@ from typing import Annotated, Any
 import typer
 from temporalio.client import Client
 
-from cli.inputs import parse_duration
+from cli.inputs import parse_duration, read_object
 from cli.operations import against_temporal, checked, query, query_line, send_update
 from cli.options import Form, Output, WorkflowId, answer, hint
+from models.lifecycle.change_windows import WindowsReading
 from models.lifecycle.preview import VerbPreview
 from models.lifecycle.status import CutoverPlan, Status
 from models.lifecycle.units import format_value
 from models.lifecycle.verbs import (
     VERB_HELP,
+    ChangeWindowsChange,
     CutoverTime,
     HoldChange,
     Speed,
@@ -83,6 +85,7 @@ def preview_lines(preview: VerbPreview) -> list[str]:
     lines += [f"ends       {ended}" for ended in preview.ends]
     if preview.accepted:
         lines.append(f"undo       of what follows: {preview.undo}")
+    lines += [f"window     {opening}" for opening in preview.openings]
     if preview.undo_cost:
         lines.append(f"rollback   now: {preview.undo_cost}")
     return [*lines, f"legal now  {', '.join(preview.legal) or 'none'}", "nothing was done: this is a dry run"]
@@ -123,6 +126,25 @@ def cutover_at_command(
     """Set the earliest time of the cut-over, or clear it."""
     wanted = checked(CutoverTime, {"at": None if at == "any" else at})
     _answer_cutover(send_update(workflow_id, "cutover_at", wanted, CutoverPlan), output)
+
+
+def change_windows_command(
+    workflow_id: WorkflowId,
+    windows: Annotated[
+        str,
+        typer.Argument(metavar="TEXT|@FILE|any", help="Change windows in YAML or JSON, or a file; any: no windows."),
+    ],
+    reason: Annotated[str, typer.Option(help="Reason, kept in the audit trail.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Replace the change windows of a migration, or drop them."""
+    values = {} if windows == "any" else read_object(windows, "change windows")
+    wanted = checked(ChangeWindowsChange, {"windows": values, "reason": reason})
+    short = wanted.windows.model_dump(mode="json", exclude_defaults=True)
+    change = {"windows": short, "reason": reason}
+    reading = send_update(workflow_id, "set_change_windows", change, WindowsReading)
+    lines = [f"change window: {opening}" for opening in reading.openings]
+    answer(output, ["change windows: at any time"] if wanted.windows.always else lines, reading)
 
 
 def _answer_cutover(plan: CutoverPlan, form: Form) -> None:

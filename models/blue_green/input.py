@@ -165,6 +165,11 @@ class BlueGreenInput(CleanupInput):
         return self
 
     @property
+    def longest_cutover(self) -> timedelta:
+        """Longest time with writes of a batch held back."""
+        return self.quiesce_timeout
+
+    @property
     def workflow_id(self) -> str:
         """Id of the workflow: one for each blue cluster, so that the server refuses a second start."""
         return f"{KIND}/{self.cluster}"

@@ -189,6 +189,11 @@ class BookieClusterInput(CleanupInput, StoresInput):
         return self
 
     @property
+    def longest_cutover(self) -> timedelta:
+        """Longest time without brokers; zero where brokers are not stopped."""
+        return self.pause_deadline if self.routing is Routing.RESTART else timedelta(0)
+
+    @property
     def store_credentials(self) -> dict[StoreUrl, str]:
         """Name of the credentials of each store, of which the brokers' is the first."""
         ends = ((self.source, self.source_credentials), (self.target, self.target_credentials))

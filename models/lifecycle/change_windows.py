@@ -1,133 +1,249 @@
-"""Change windows: when changes may start, by daily windows and dates; without a clock of its own.
-
-Windows have fixed offsets from UTC, not named time zones. The rules of time zones come from a database that differs
-between machines, and a replayed workflow must decide the same again.
-"""
+"""Windows of time: recurring starts in a named time zone, a length, and blackouts; without a clock of their own."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, time, timedelta, timezone
-from enum import StrEnum
-from typing import Annotated, Self
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from heapq import merge
+from itertools import groupby
+from typing import Annotated, NamedTuple, Self
+from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, model_validator
+from cronsim import CronSim, CronSimError
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from models.base import Frozen
-from models.lifecycle.fields import Time
+from models.base import Frozen, Result
+from models.lifecycle.fields import Duration, Time
+from models.lifecycle.time_zones import ZoneName, zone_of
+from models.lifecycle.units import format_value
 
-_DAY = timedelta(days=1)
+HORIZON = timedelta(days=366)
+"""How far the next opening is searched."""
+
+MOST_STARTS = 100
+"""Most cron expressions, and most blackouts, of windows: they are part of inputs and states."""
+
+LONGEST_WINDOW = timedelta(days=7)
+
+_DAY, _MINUTE = timedelta(days=1), timedelta(minutes=1)
+_FIRST_YEAR, _LAST_YEAR = 1970, 9000
+# Windows that follow each other without a gap are one window. A longer one is cut: its end is not needed.
+_CUT = 2 * LONGEST_WINDOW
+# Any year that is not a leap year will do: this only checks the syntax of the expression.
+_ANY_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - cron has no time zones
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_FIELDS = "minute hour day month weekday"
 
 
-class Weekday(StrEnum):
-    """Days of the week, in the order of `date.weekday()`."""
-
-    MONDAY = "mon"
-    TUESDAY = "tue"
-    WEDNESDAY = "wed"
-    THURSDAY = "thu"
-    FRIDAY = "fri"
-    SATURDAY = "sat"
-    SUNDAY = "sun"
-
-
-_WEEKDAYS = tuple(Weekday)
-
-
-def _checked_offset(text: str) -> str:
-    match = re.fullmatch(r"[+-](\d\d):([0-5]\d)", text)
-    # The widest offsets in use are -12:00 and +14:00.
-    if match is None or int(match[1]) * 60 + int(match[2]) > 14 * 60:
-        raise ValueError(f"invalid UTC offset {text!r}; expected an offset such as +02:00")
+def _cron(text: str) -> str:
+    try:
+        if len(text.split()) != len(_FIELDS.split()):
+            raise CronSimError("wrong number of fields")
+        next(CronSim(text, _ANY_DAY))
+    except (CronSimError, StopIteration) as error:
+        why = str(error).lower() or "no such day"
+        raise ValueError(f"invalid cron expression {text!r} ({why}); write {_FIELDS}: 0 22 * * MON-FRI") from None
     return text
 
 
-UtcOffset = Annotated[str, AfterValidator(_checked_offset)]
-"""An offset from UTC such as `+02:00` or `-03:30`."""
+Cron = Annotated[str, Field(max_length=200), AfterValidator(_cron)]
+"""Starts of windows: minute, hour, day, month and weekday, as in a crontab."""
 
 
-def _checked_time(value: time) -> time:
-    if value.tzinfo is not None:
-        raise ValueError("give the offset from UTC in `utc_offset`")
-    return value
+def _read_local(value: object) -> date | datetime:
+    if isinstance(value, datetime | date):
+        local = value
+    else:
+        text = str(value).strip()
+        try:
+            local = date.fromisoformat(text) if _DATE.fullmatch(text) else datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"invalid time {text!r}; write a date or a time: 2026-12-20 or 2026-12-20T18:00") from None
+    if isinstance(local, datetime) and local.tzinfo is not None:
+        raise ValueError(f"the time {local} has a zone of its own; write it in `zone`, without an offset")
+    if not _FIRST_YEAR <= local.year <= _LAST_YEAR:
+        raise ValueError(f"the year {local.year} is out of range; write a time from {_FIRST_YEAR} to {_LAST_YEAR}")
+    return local
 
 
-LocalTime = Annotated[time, AfterValidator(_checked_time)]
-"""A time of day such as `22:30`."""
+_LOCAL_SCHEMA = {"type": "string", "examples": ["2026-12-20", "2026-12-20T18:00"]}
+
+LocalTime = Annotated[date | datetime, BeforeValidator(_read_local), WithJsonSchema(_LOCAL_SCHEMA)]
+"""A day, or a time of a day, in the zone of its windows."""
 
 
-class DailyWindow(Frozen):
-    """A window of each day, from `start` until before `end`.
+class Opening(Result):
+    """One time in which windows are open.
 
     Attributes:
-        start: local time of day.
-        end: local time of day; one of the next day if before `start`. Equal times mean 24 hours.
-        utc_offset: of both times, all year.
-        weekdays: the local days on which the window starts; all by default.
+        opens: start.
+        closes: end.
+        local: start in the zone of the windows, for people.
+    """
+
+    opens: Time
+    closes: Time
+    local: str = ""
+
+    def __str__(self) -> str:
+        """Return start and length."""
+        return f"{self.local}, that is {self.opens:%Y-%m-%dT%H:%M}Z, for {format_value(self.closes - self.opens)}"
+
+
+class Blackout(Frozen):
+    """A time without changes.
+
+    Attributes:
+        start: first day, or the time at which it starts; in the zone of the windows.
+        end: last day, which is part of it, or the time at which it ends.
+        reason: shown while it lasts.
     """
 
     start: LocalTime
     end: LocalTime
-    utc_offset: UtcOffset = "+00:00"
-    weekdays: frozenset[Weekday] = frozenset(_WEEKDAYS)
+    reason: str = Field(default="", max_length=200)
 
     @model_validator(mode="after")
-    def _has_days(self) -> Self:
-        if not self.weekdays:
-            raise ValueError("a window without weekdays is never open")
+    def _ends(self) -> Self:
+        if _first_moment(self.start) >= _end_moment(self.end):
+            raise ValueError(f"the blackout ends ({self.end}) before it starts ({self.start})")
         return self
 
-    @property
-    def length(self) -> timedelta:
-        """Time from start to end: more than zero, at most a day."""
-        length = datetime.combine(date.min, self.end) - datetime.combine(date.min, self.start)
-        return length if length > timedelta(0) else length + _DAY
+
+class _Span(NamedTuple):
+    start: datetime
+    end: datetime
+
+
+class Schedule(Frozen):
+    """Windows that recur.
+
+    Attributes:
+        open: start of each window, as in a crontab: minute hour day month weekday; in `zone`.
+        duration: length of each window, as time that passes.
+        zone: time zone of `open` and `blackouts`, a name of the IANA database.
+        blackouts: times without a window.
+    """
+
+    open: tuple[Cron, ...] = Field(default=(), max_length=MOST_STARTS)
+    duration: Duration | None = Field(default=None, gt=timedelta(0), le=LONGEST_WINDOW)
+    zone: ZoneName = "UTC"
+    blackouts: tuple[Blackout, ...] = Field(default=(), max_length=MOST_STARTS)
+
+    @model_validator(mode="after")
+    def _has_lengths(self) -> Self:
+        if bool(self.open) != (self.duration is not None):
+            given, missing = ("open", "duration") if self.open else ("duration", "open")
+            raise ValueError(f"`{given}` needs `{missing}`: write both, or neither")
+        return self
 
     def is_open(self, at: datetime) -> bool:
-        """Return whether an aware time is in the window."""
-        start = self._last_start(at)
-        return start is not None and at < start + self.length
+        """Return whether a window is open at an aware time."""
+        return any(opening.opens <= at for opening in self.openings(at, most=1, within=_MINUTE))
 
-    def next_opening(self, at: datetime) -> datetime:
-        """Return the earliest time in the window, `at` or later, in UTC."""
-        if self.is_open(at):
-            return at.astimezone(UTC)
-        today = at.astimezone(self._zone).date()
-        # Eight days: today's window may have started before `at`, and the same weekday comes again after seven days.
-        starts = (self._start(today + days * _DAY) for days in range(8))
-        return next(start for start in starts if start is not None and start >= at)
+    def openings(
+        self, at: datetime, *, most: int, needed: timedelta = timedelta(0), within: timedelta = HORIZON
+    ) -> list[Opening]:
+        """Return the next times in which windows are open; one that is open already starts at `at`.
 
-    @property
-    def _zone(self) -> timezone:
-        hours, minutes = self.utc_offset[1:].split(":")
-        offset = timedelta(hours=int(hours), minutes=int(minutes))
-        return timezone(-offset if self.utc_offset.startswith("-") else offset)
+        Args:
+            at: an aware time.
+            most: number of openings.
+            needed: leave out those of which less remains.
+            within: how far to search.
+        """
+        openings: list[Opening] = []
+        for span in self._open_spans(at.astimezone(UTC), within):
+            if span.end - span.start >= needed:
+                openings.append(self._opening(span))
+            if len(openings) == most:
+                break
+        return openings
 
-    def _last_start(self, at: datetime) -> datetime | None:
-        """Return the last start before a time: today's, or yesterday's of a window over midnight."""
-        today = at.astimezone(self._zone).date()
-        starts = (self._start(day) for day in (today, today - _DAY))
-        return next((start for start in starts if start is not None and start <= at), None)
+    def blackout_at(self, at: datetime) -> Blackout | None:
+        """Return the blackout that includes an aware time."""
+        spans = ((blackout, self._blackout_span(blackout)) for blackout in self.blackouts)
+        return next((blackout for blackout, span in spans if span.start <= at < span.end), None)
 
-    def _start(self, day: date) -> datetime | None:
-        """Return when the window of a local day starts, in UTC."""
-        if _WEEKDAYS[day.weekday()] not in self.weekdays:
-            return None
-        return datetime.combine(day, self.start, self._zone).astimezone(UTC)
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    def _limits(self) -> _Span:
+        """Return the time outside of which no window is open."""
+        return _Span(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+
+    def _open_spans(self, at: datetime, within: timedelta) -> Iterator[_Span]:
+        for free in self._free_spans():
+            start, end = max(free.start, at), min(free.end, at + within)
+            if start < end:
+                yield from self._windows(start, end) if self.open else [_Span(start, end)]
+
+    def _free_spans(self) -> Iterator[_Span]:
+        """Return the times between blackouts, in their order."""
+        start, last = self._limits()
+        for blackout in sorted(map(self._blackout_span, self.blackouts)):
+            if blackout.start > start:
+                yield _Span(start, min(blackout.start, last))
+            start = max(start, blackout.end)
+        if start < last:
+            yield _Span(start, last)
+
+    def _windows(self, start: datetime, end: datetime) -> Iterator[_Span]:
+        """Return the windows between two times; those that touch are one."""
+        assert self.duration is not None, "expressions have a length"
+        window: _Span | None = None
+        for opens in merge(*(self._starts(cron, start - self.duration) for cron in self.open)):
+            if opens >= end:
+                break
+            closes = opens + self.duration
+            if closes <= start:
+                continue
+            clipped = _Span(max(opens, start), min(closes, end))
+            if window is None:
+                window = clipped
+            elif opens <= window.end and window.end - window.start < _CUT:
+                window = _Span(window.start, max(window.end, clipped.end))
+            else:
+                yield window
+                window = _Span(max(clipped.start, window.end), clipped.end)
+        if window is not None:
+            yield window
+
+    def _starts(self, cron: str, after: datetime) -> Iterator[datetime]:
+        """Return the starts by one expression in UTC, from a day before `after` on."""
+        zone = zone_of(self.zone)
+        minute, hour, *_ = cron.split()
+        # As Debian's cron: expressions with a star mean real minutes and hours, others a time of day.
+        by_clock = minute.startswith("*") or hour.startswith("*")
+        first = (after - 2 * _DAY).astimezone(zone).replace(tzinfo=None, microsecond=0)
+        for _, times in groupby(CronSim(cron, first), key=datetime.date):
+            # Sorted, because both hours that a clock shows twice belong to one day.
+            yield from sorted(moment for local in times for moment in _moments(local, zone, by_clock=by_clock))
+
+    def _blackout_span(self, blackout: Blackout) -> _Span:
+        zone = zone_of(self.zone)
+        # Of a time that the clock shows twice, a blackout includes both.
+        start = _first_moment(blackout.start).replace(tzinfo=zone, fold=0)
+        end = _end_moment(blackout.end).replace(tzinfo=zone, fold=1)
+        return _Span(start.astimezone(UTC), end.astimezone(UTC))
+
+    def _opening(self, span: _Span) -> Opening:
+        local = span.start.astimezone(zone_of(self.zone))
+        return Opening(
+            opens=span.start, closes=span.end, local=f"{local:%a %Y-%m-%d %H:%M} {self.zone}{_abbreviation(local)}"
+        )
 
 
-class ChangeWindows(Frozen):
+class ChangeWindows(Schedule):
     """When changes may start; by default always.
 
     Attributes:
         not_before: from this time on, with its offset from UTC.
         not_after: before this time.
-        daily: in one of these windows; at any time of day where empty.
     """
 
     not_before: Time | None = None
     not_after: Time | None = None
-    daily: tuple[DailyWindow, ...] = ()
 
     @model_validator(mode="after")
     def _opens(self) -> Self:
@@ -135,16 +251,84 @@ class ChangeWindows(Frozen):
             raise ValueError("not_before is not before not_after")
         return self
 
-    def is_open(self, at: datetime) -> bool:
-        """Return whether changes may start at an aware time."""
-        if self.not_before is not None and at < self.not_before:
-            return False
-        if self.not_after is not None and at >= self.not_after:
-            return False
-        return not self.daily or any(window.is_open(at) for window in self.daily)
+    @property
+    def always(self) -> bool:
+        """True if changes may start at any time."""
+        return not (self.open or self.blackouts or self.not_before or self.not_after)
 
-    def next_opening(self, at: datetime) -> datetime | None:
-        """Return the earliest time, `at` or later, at which changes may start, in UTC; None if they never may again."""
-        earliest = max(at, self.not_before) if self.not_before is not None else at
-        opening = min((window.next_opening(earliest) for window in self.daily), default=earliest.astimezone(UTC))
-        return None if self.not_after is not None and opening >= self.not_after else opening
+    def _limits(self) -> _Span:
+        every = super()._limits()
+        return _Span(self.not_before or every.start, self.not_after or every.end)
+
+
+ALWAYS = ChangeWindows()
+"""No limits: changes may start at any time."""
+
+
+class WindowsReading(Result):
+    """Change windows at one time, as an activity read them: the rules of time zones may differ at the next time.
+
+    Attributes:
+        openings: the next ones; the first may be open already. None within a year where empty.
+        blackout: reason of the blackout that lasts; empty for none.
+    """
+
+    openings: tuple[Opening, ...] = ()
+    blackout: str = ""
+
+    @classmethod
+    def of(cls, windows: ChangeWindows, at: datetime, needed: timedelta) -> Self:
+        """Return windows at a time; only openings of which the needed time remains count."""
+        blackout = windows.blackout_at(at)
+        return cls(
+            openings=tuple(windows.openings(at, most=3, needed=needed)),
+            blackout=(blackout.reason or "without a reason") if blackout else "",
+        )
+
+
+def useless(needed: timedelta) -> str:
+    """Return the refusal of windows that do not open within a year for as long as is needed."""
+    length = f" for {format_value(needed)}" if needed else ""
+    shorter = ", or lower the input's limit for the cut-over, which must fit into a window" if needed else ""
+    return (
+        f"the change windows do not open{length} within a year; correct `open`, `duration`, `blackouts` or "
+        f"`not_after`{shorter}"
+    )
+
+
+def _moments(local: datetime, zone: ZoneInfo, *, by_clock: bool) -> Iterable[datetime]:
+    """Return when a clock in a zone shows a time, in UTC.
+
+    Args:
+        local: time of day that an expression means.
+        zone: of the clock.
+        by_clock: the expression means what a clock shows: no time that it skips, and twice what it shows twice. Others
+            mean a time of day: the end of the skipped hour, and the first of both.
+    """
+    shown = local.replace(tzinfo=zone)
+    if _skipped(shown):
+        if by_clock:
+            return
+        while _skipped(shown):
+            shown += _MINUTE
+    yield shown.astimezone(UTC)
+    if by_clock and shown.utcoffset() != shown.replace(fold=1).utcoffset():
+        yield shown.replace(fold=1).astimezone(UTC)
+
+
+def _skipped(local: datetime) -> bool:
+    return local.astimezone(UTC).astimezone(local.tzinfo) != local
+
+
+def _first_moment(day_or_time: date | datetime) -> datetime:
+    return day_or_time if isinstance(day_or_time, datetime) else datetime.combine(day_or_time, time())
+
+
+def _end_moment(day_or_time: date | datetime) -> datetime:
+    return day_or_time if isinstance(day_or_time, datetime) else datetime.combine(day_or_time + _DAY, time())
+
+
+def _abbreviation(local: datetime) -> str:
+    """Return the zone's own name for its offset, such as CET; empty if it has none."""
+    name = local.tzname() or ""
+    return f" ({name})" if name.isalpha() else ""

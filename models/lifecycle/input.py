@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from models.base import Frozen, refusal, valid_fields
 from models.field_texts import INTERNAL
+from models.lifecycle.change_windows import ALWAYS, ChangeWindows
 from models.lifecycle.fields import Bool, Duration, Time
 from models.lifecycle.hook_events import HookName
 from models.lifecycle.receipt import Receipt
@@ -109,6 +110,7 @@ class MigrationInput(CoveredInput):
         hold_before_cutover: hold before the cut-over until an operator sends `proceed`, with the copy kept up to date.
             Without it, the migration passes its point of no return by itself.
         cutover_at: earliest start of the cut-over, with its time zone; the copy is kept up to date until then.
+        change_windows: when the cut-over may begin, and items of waves may start; at any time by default.
         hooks: names of hooks in the worker's settings that get the events of this migration, and may refuse its
             cut-over.
         two_persons: one person asks for a step that costs a copy back or cannot be undone, and another one approves it.
@@ -119,6 +121,7 @@ class MigrationInput(CoveredInput):
     dry_run: Bool = False
     hold_before_cutover: Bool = True
     cutover_at: Time | None = None
+    change_windows: ChangeWindows = ALWAYS
     hooks: tuple[HookName, ...] = ()
     two_persons: Bool = False
     receipt: Annotated[Receipt | None, INTERNAL] = None
@@ -150,6 +153,11 @@ class MigrationInput(CoveredInput):
                 "two_persons needs the hold at which they are asked; set hold_before_cutover, or leave it out"
             )
         return self
+
+    @property
+    def longest_cutover(self) -> timedelta:
+        """Longest time that the input allows the cut-over to take; zero where it has no limit."""
+        return timedelta(0)
 
     @property
     def last_phase(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from models.base import Result
+from models.lifecycle.change_windows import Opening
 from models.lifecycle.policy import VerbState
 from models.lifecycle.status import Status, Undo
 from models.lifecycle.units import format_value
@@ -21,6 +22,7 @@ class VerbPreview(Result):
         undo: how the step that it starts is undone afterwards; `none` for a step that cannot be undone.
         undo_cost: effect and cost of a rollback now; empty where a rollback is refused.
         two_persons: another person must approve it.
+        openings: the next change windows, if `proceed` leads to a cut-over that waits for one.
         legal: verbs that are legal now.
     """
 
@@ -31,10 +33,13 @@ class VerbPreview(Result):
     undo: Undo
     undo_cost: str = ""
     two_persons: bool = False
+    openings: tuple[Opening, ...] = ()
     legal: tuple[Verb, ...]
 
 
-def preview_of(verbs: VerbState, status: Status, verb: Verb, now: datetime) -> VerbPreview:
+def preview_of(
+    verbs: VerbState, status: Status, verb: Verb, now: datetime, openings: tuple[Opening, ...] = ()
+) -> VerbPreview:
     """Return what a verb would do now.
 
     Args:
@@ -42,6 +47,7 @@ def preview_of(verbs: VerbState, status: Status, verb: Verb, now: datetime) -> V
         status: of the migration.
         verb: of the operator.
         now: the time.
+        openings: of the change windows.
     """
     # A preview has no sender, and does not refuse for the lack of a name.
     response = verbs.judge(verb, now, by="preview")
@@ -53,6 +59,7 @@ def preview_of(verbs: VerbState, status: Status, verb: Verb, now: datetime) -> V
         undo=verbs.undo_after(verb),
         undo_cost=status.undo_cost if Verb.ROLLBACK in response.legal else "",
         two_persons=verbs.needs_approval(verb),
+        openings=() if status.cutover.begun or verb not in (Verb.PROCEED, Verb.APPROVE) else openings,
         legal=response.legal,
     )
 

@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from models.base import Result
 from models.lifecycle.audit import Audit
+from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.hook_events import Outbox, Veto
 from models.lifecycle.policy import VerbState
@@ -48,6 +49,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         committed: a rollback is not possible any more.
         cancelled: the workflow was cancelled during work that must end first.
         cutover: when to cut over; None before the first run has read it from its input.
+        change_windows: as the operator set them last; None before the first run has read its input.
         hold_reached: the phase before the cut-over has reached its hold.
         needs_catch_up: changes during the hold are not copied yet.
         failed: items that could not be migrated, by description; `accepted`: those that an operator accepted.
@@ -71,6 +73,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     committed: bool = False
     cancelled: bool = False
     cutover: CutoverPlan | None = None
+    change_windows: ChangeWindows | None = None
     hold_reached: bool = False
     needs_catch_up: bool = False
     notes: list[str] = []

@@ -192,7 +192,7 @@ class WaitKind(StrEnum):
     ERROR_BUDGET = "error budget"
     """An operator's decision on more failed items than the budget allows."""
     NOT_AFTER = "not after"
-    """An operator's decision on items that remain after `not_after`."""
+    """An operator's decision on items that remain when the change windows have ended."""
     STOP_SWITCH = "stop switch"
     """The switch that stops new items everywhere."""
     ITEMS = "items"

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from models.base import Frozen, Result
+from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.fields import Bool, Duration, Time
 
 MAX_REASON = 4_000
@@ -107,3 +108,10 @@ class CutoverTime(Frozen):
     """Argument of the update `cutover_at`: earliest start of the cut-over; None for as soon as possible."""
 
     at: Time | None
+
+
+class ChangeWindowsChange(Frozen):
+    """Argument of the update `set_change_windows`: other change windows, and why; without fields for at any time."""
+
+    windows: ChangeWindows
+    reason: str = Field(min_length=1, max_length=MAX_REASON)

@@ -9,7 +9,6 @@ from typing import Self
 from pydantic import BaseModel, Field, model_validator
 
 from models.base import Frozen, Result
-from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.fields import Duration
 from models.lifecycle.status import WaitReason
@@ -75,8 +74,7 @@ class WavePolicy(Frozen):
         parallelism: child workflows at the same time.
         gate: where `proceed` is required.
         error_budget: failed items after which no more start.
-        when_held: action when the budget is exceeded, or items remain at `windows.not_after`.
-        windows: when items may start; running items continue.
+        when_held: action when the budget is exceeded, or items remain at `change_windows.not_after`.
         deadline: longest run of a child workflow with all its attempts; then it is cancelled.
         cancel_grace: how long a cancelled child may take to end; then it counts as failed, and the wave continues.
         attempts: runs of a child workflow before it counts as failed; a final failure is not retried.
@@ -89,7 +87,6 @@ class WavePolicy(Frozen):
     gate: WaveGate = WaveGate.CANARY
     error_budget: ErrorBudget = ErrorBudget(items=0)
     when_held: WhenHeld = WhenHeld.WAIT
-    windows: ChangeWindows = ChangeWindows()
     deadline: Duration = Field(default=timedelta(days=1), gt=timedelta(0))
     cancel_grace: Duration = Field(default=timedelta(hours=1), gt=timedelta(0))
     attempts: int = Field(default=3, ge=1, le=100)

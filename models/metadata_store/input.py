@@ -90,6 +90,11 @@ class MetadataStoreInput(CleanupInput, StoresInput):
         return self
 
     @property
+    def longest_cutover(self) -> timedelta:
+        """Longest time with metadata writes blocked; zero where all services are stopped anyway."""
+        return self.blocked_deadline if self.mode is Mode.LIVE else timedelta(0)
+
+    @property
     def store_credentials(self) -> dict[StoreUrl, str]:
         """Name of the credentials of each store."""
         target = self.credentials if self.target_credentials is None else self.target_credentials

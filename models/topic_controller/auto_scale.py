@@ -6,72 +6,32 @@ refused, because segments of this controller have no entry buckets.
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, NamedTuple, Self
-from zoneinfo import ZoneInfo
+from typing import NamedTuple, Self
 
-from cronsim import CronSim, CronSimError
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from models.base import Frozen
-from models.lifecycle.fields import Bool, Duration
+from models.lifecycle.change_windows import MOST_STARTS, Cron, Schedule
+from models.lifecycle.fields import Bool
 
 MAX_WINDOWS = 100
 """Most windows of a policy, which is part of the state and of the inputs of steps."""
-
-_ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
-_MINUTE = timedelta(minutes=1)
-# Any year that is not a leap year will do: this only checks the syntax of the expression.
-_ANY_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - cron has no time zones
-
-
-def _cron(text: str) -> str:
-    try:
-        CronSim(text, _ANY_DAY)
-    except CronSimError as error:
-        raise ValueError(f"invalid cron expression {text!r} ({error}); write minute hour day month weekday") from None
-    return text
-
-
-def _zone(text: str) -> str:
-    # Only the syntax: which zones exist depends on the machine, and is checked when the policy is set and used.
-    if not _ZONE.fullmatch(text):
-        raise ValueError(f"invalid time zone {text!r}; expected a name such as Europe/Berlin")
-    return text
 
 
 class _Policy(Frozen):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, serialize_by_alias=True)
 
 
-class Window(_Policy):
+class Window(Schedule, _Policy):
     """A recurring time with more segments: they exist from its start, and are not merged before its end.
 
     Attributes:
-        cron: start of the window: minute hour day month weekday.
-        time_zone: time zone of `cron`, a name of the IANA database.
-        duration: length of the window.
         min_segments: least number of active segments in the window.
     """
 
-    cron: Annotated[str, Field(max_length=200), AfterValidator(_cron)]
-    time_zone: Annotated[str, Field(max_length=100), AfterValidator(_zone)] = "UTC"
-    duration: Duration = Field(gt=timedelta(0), le=timedelta(days=7))
+    open: tuple[Cron, ...] = Field(min_length=1, max_length=MOST_STARTS)
     min_segments: int = Field(ge=1)
-
-    def contains(self, now: datetime) -> bool:
-        """Return whether a time is in the window.
-
-        Raises:
-            ZoneInfoNotFoundError: this machine does not know the time zone.
-        """
-        # The search is exclusive, and a window includes its first minute.
-        local = now.astimezone(ZoneInfo(self.time_zone)) + _MINUTE
-        start = next(CronSim(self.cron, local.replace(second=0, microsecond=0), reverse=True), None)
-        # In UTC: in local time a window would get shorter or longer when daylight saving time starts or ends.
-        return start is not None and now < start.astimezone(UTC) + self.duration
 
 
 class AutoScale(_Policy):

@@ -112,7 +112,7 @@ class LoadSnapshot(NamedTuple):
 def decide(watch: ScaleWatch, seen: LoadSnapshot) -> ScaleVerdict:
     """Return the change that is due, at most one: first the minimum of segments, then splits, then merges."""
     policy, segments = watch.policy, watch.segments
-    open_windows = [window for window in policy.windows if window.contains(seen.now)]
+    open_windows = [window for window in policy.windows if window.is_open(seen.now)]
     floor = min(max([policy.min_segments, *(window.min_segments for window in open_windows)]), policy.max_segments)
     low = {segment.segment_id for segment in segments if seen.loads[segment.segment_id].below(policy.merge_below)}
     low_since = {segment_id: seen.low_since.get(segment_id, seen.now_ms) for segment_id in low}

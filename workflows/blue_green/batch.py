@@ -76,8 +76,16 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         call = Call(f"Load all topics of {self._names}")
         loaded = self.state.facts.loaded = await self.activities.run(load.load, call)
         self.state.figures.topics = loaded.topics
+        if self.input.idle_subscriptions is not IdleSubscriptions.COPY:
+            await self.hold.wait()
 
     async def _seed(self) -> None:
+        if not self.hold.reached:
+            await self._copy_backlogs()
+        # What is produced during the hold is copied before writes are held back.
+        await self.hold.wait(self._copy_backlogs)
+
+    async def _copy_backlogs(self, _: timedelta = timedelta(0)) -> None:
         call = Call(f"Copy the backlogs of idle subscriptions of {self._names}")
         seeded = self.state.facts.seeded = await self.activities.run(backlogs.seed, call)
         self.state.figures.update(copied_messages=seeded.messages, copied_bytes=seeded.size)

@@ -50,7 +50,7 @@ class NamespaceSource:
         """Return the child workflow that moves these namespaces."""
         fields: dict[str, Any] = self._migration.input.model_dump()
         parent = this_run(self._migration.state)
-        own = {**OF_PARENT, "parent": parent, "batch": items}
+        own = {**OF_PARENT, "change_windows": self._migration.calendar.windows, "parent": parent, "batch": items}
         batch = BatchInput.model_validate(fields | own)
         return ChildSpec(_BATCH, batch, ", ".join(items))
 

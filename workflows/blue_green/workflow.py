@@ -27,7 +27,7 @@ from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.precheck import not_ready, require_ready
 from workflows.lifecycle.start import read_start
-from workflows.lifecycle.wave_steering import MigrationSteering, change_waves, changed_waves
+from workflows.lifecycle.wave_steering import MigrationSteering, change_waves, changed_waves, no_more_items
 from workflows.lifecycle.waves import Waves
 
 _SHOWN = 5
@@ -52,7 +52,11 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             after_cutover=Undo.COPY_BACK,
         )
         self.waves = Waves(
-            NamespaceSource(self), MigrationSteering(self, ProgressUnit.NAMESPACES), self.continuation, self.state.waves
+            NamespaceSource(self),
+            MigrationSteering(self, ProgressUnit.NAMESPACES),
+            self.continuation,
+            self.state.waves,
+            self.calendar,
         )
         self.window = GraceWindow(self)
 
@@ -187,6 +191,11 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
     def check_set_waves(self, change: dict[str, Any]) -> None:
         """Refuse values that the input would refuse, and changes when no item starts any more."""
         changed_waves(self, self.waves, change)
+
+    @property
+    def windows_too_late(self) -> str:
+        """Reason why change windows have no effect any more; empty while items start."""
+        return no_more_items(self, self.waves)
 
     # Inside -----------------------------------------------------------------------------------------------------------
 

@@ -55,6 +55,8 @@ class Cutover(ABC):
             await self.migration.decisions.wait(
                 _much_left(self.state.figures.left_bytes or 0), "cuts over all the same, with longer downtime"
             )
+            # The window may have ended during the decision.
+            await self.migration.hold.wait(self._catch_up)
 
     @abstractmethod
     async def decide(self, built: CopySummary) -> bool:

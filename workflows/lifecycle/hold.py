@@ -1,4 +1,4 @@
-"""The hold before a cut-over: until `proceed` or a set time, while the copy is kept up to date."""
+"""The hold before a cut-over: until `proceed`, a set time or a change window, while the copy is kept up to date."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from models.lifecycle.policy import ENDED
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import CutoverPlan, Undo, WaitKind
 from models.lifecycle.verbs import Verb
+from workflows.lifecycle.calendar import Calendar
 from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.hooks import Hooks, veto_gate
 from workflows.lifecycle.status import StatusBoard
@@ -44,6 +45,7 @@ class CutoverHold:
         continuation: may end the run between rounds.
         hooks: may refuse the cut-over.
         plan: of the input, for a new migration.
+        calendar: when the cut-over may begin.
         after: how the cut-over is undone.
         rehearses: the migration ends before its cut-over, and is not held.
     """
@@ -56,6 +58,7 @@ class CutoverHold:
         hooks: Hooks,
         *,
         plan: CutoverPlan,
+        calendar: Calendar,
         after: Undo,
         rehearses: bool,
     ) -> None:
@@ -64,6 +67,7 @@ class CutoverHold:
         self._status = status
         self._continuation = continuation
         self._hooks = hooks
+        self._calendar = calendar
         self.after = after
         self._rehearses = rehearses
         self.plan = state.cutover = state.cutover or plan
@@ -91,7 +95,7 @@ class CutoverHold:
     async def wait(self, catch_up: Round | None = None) -> None:
         """Hold for as long as the operator wants, and then for as long as a hook refuses the cut-over.
 
-        An operator holds by `hold_before_cutover`, `cutover_at` or `pause`.
+        An operator holds by `hold_before_cutover`, `cutover_at`, change windows or `pause`.
 
         Call it at the end of a phase that can be paused and rolled back, right before the phase that cuts over. A
         rollback or a failed round interrupts the phase.
@@ -112,6 +116,7 @@ class CutoverHold:
     # Inside -----------------------------------------------------------------------------------------------------------
 
     async def _wait(self, catch_up: Round | None) -> None:
+        await self._calendar.read()
         while self._reason() or (catch_up is not None and self._state.needs_catch_up):
             if self._reason():
                 # In the state, because the run may end between the hold and the last round.
@@ -121,16 +126,19 @@ class CutoverHold:
                 # Completes the cancelled round. The operator may hold again during it.
                 await catch_up(timedelta(0))
                 self._state.needs_catch_up = False
+            # The window may have ended during the round.
+            await self._calendar.read()
 
     async def _ask(self) -> bool:
         """Ask the hooks, unless an operator overrides their vetoes; return whether one has a veto."""
         return not self._state.veto_overridden and await self._hooks.ask(_STEP) is not None
 
     async def _hold(self, catch_up: Round | None) -> None:
+        self.plan.begun = False
         over = asyncio.Event()
         task = asyncio.ensure_future(self._repeat(catch_up, over))
         try:
-            while reason := self._reason():
+            while reason := await self._read_reason():
                 self._show(reason)
                 with suppress(TimeoutError):
                     await workflow.wait_condition(
@@ -184,6 +192,10 @@ class CutoverHold:
             self._verbs.open_gate()
         self._status.wait_for(reason.kind, reason.why, action=reason.action, until=reason.until, ends_on=reason.ends_on)
 
+    async def _read_reason(self) -> _Reason | None:
+        await self._calendar.read()
+        return self._reason()
+
     def _reason(self) -> _Reason | None:
         """Return why the cut-over does not start now; None if it does."""
         if self._verbs.paused:
@@ -194,6 +206,8 @@ class CutoverHold:
         if at and at > workflow.now():
             why = f"the cut-over begins at {at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
             return _Reason(WaitKind.HOLD, why, "", (Verb.PROCEED, "cutover_at", Verb.ROLLBACK), at)
+        if closed := self._calendar.closed():
+            return _Reason(WaitKind.CHANGE_WINDOW, closed.why, "", ("set_change_windows", Verb.ROLLBACK), closed.until)
         if self._state.veto:
             gate = veto_gate(self._state, _STEP)
             return _Reason(WaitKind.VETO, gate.why, gate.action, (Verb.PROCEED, Verb.ROLLBACK), self._state.ask_again)

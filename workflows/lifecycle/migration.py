@@ -13,6 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.audit import Audit
+from models.lifecycle.change_windows import WindowsReading, useless
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.hook_events import EventType
 from models.lifecycle.input import Continued, MigrationInput
@@ -23,8 +24,17 @@ from models.lifecycle.receipt import Receipt
 from models.lifecycle.report import PrecheckResult, Report
 from models.lifecycle.state import StateT
 from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status, Undo, shown_reason
-from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
+from models.lifecycle.verbs import (
+    ChangeWindowsChange,
+    CutoverTime,
+    HoldChange,
+    Verb,
+    VerbRequest,
+    VerbResponse,
+    WindowChange,
+)
 from models.text import shown
+from workflows.lifecycle.calendar import Calendar
 from workflows.lifecycle.caller import UNNAMED, by, recorded, sender, starter
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.decisions import Decisions
@@ -88,6 +98,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.activities = ActivityRunner(input, state, self.board)
         self.decisions = Decisions(state, self.board, self.timers)
         self.hooks = Hooks(state, self.board, self.continuation, input.hooks)
+        self.calendar = Calendar(state, input.change_windows, input.longest_cutover)
         plan = CutoverPlan(hold=input.hold_before_cutover, at=input.cutover_at)
         self.hold = CutoverHold(
             state,
@@ -95,6 +106,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
             self.continuation,
             self.hooks,
             plan=plan,
+            calendar=self.calendar,
             after=after_cutover,
             rehearses=bool(input.last_phase),
         )
@@ -125,6 +137,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     async def _executed(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
         try:
             await self.hooks.begin()
+            await self._read_calendar()
             report = await work()
         except ContinuationDue as due:
             # `finally` blocks removed windows, deadlines and gates, which the next run still has.
@@ -149,6 +162,18 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self._end(report.outcome)
         await workflow.wait_condition(workflow.all_handlers_finished)
         return report
+
+    async def _read_calendar(self) -> None:
+        """Note when the change windows open, for the plan; refuse to start if they never do."""
+        if self.state.history or self.calendar.windows.always:
+            return
+        reading = await self.calendar.read()
+        if not reading.openings:
+            raise ApplicationError(
+                useless(self.input.longest_cutover), type=FailureKind.INVALID_INPUT, non_retryable=True
+            )
+        for opening in reading.openings:
+            self.board.note(f"change window: {opening}")
 
     def report(self, outcome: Outcome, summary: str) -> Report[Any, Any]:
         """Return the migration's result."""
@@ -204,7 +229,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
     @workflow.query(description="What a verb would do now, what it costs and what it ends; nothing is done.")
     def preview(self, request: VerbRequest) -> VerbPreview:
         """Answer the query `preview`."""
-        return preview_of(self.verbs, self.board.status(), request.verb, workflow.now())
+        now = workflow.now()
+        return preview_of(self.verbs, self.board.status(), request.verb, now, self.calendar.openings(now))
 
     @workflow.query(description="Requests to the migration, accepted and refused, as a chain of hashes.")
     def audit(self) -> Audit:
@@ -319,6 +345,35 @@ class Migration(OneInput, Generic[InputT, StateT]):
             raise refused(self.hold.too_late)
         if time.at and time.at <= workflow.now():
             raise refused(f"{time.at:%Y-%m-%d %H:%M:%S %Z} has passed; null lets the cut-over begin as soon as it can")
+
+    @workflow.update(
+        name="set_change_windows",
+        description="Other change windows, with a reason; without fields the cut-over may begin at any time.",
+    )
+    async def set_change_windows(self, change: ChangeWindowsChange) -> WindowsReading:
+        """Replace the change windows, and return when they open."""
+        reading = await self.calendar.reading_of(change.windows)
+        if not reading.openings:
+            raise refused(useless(self.input.longest_cutover))
+        # The cut-over may have started since.
+        self.check_set_change_windows(change)
+        self.calendar.replace(change.windows)
+        opens = "at any time" if change.windows.always else str(reading.openings[0])
+        self.board.note(f"change windows: {opens}{shown_reason(change.reason)}, set{by()}")
+        self.record("set_change_windows", reason=change.reason, accepted=True, result=opens)
+        return reading
+
+    @set_change_windows.validator
+    def check_set_change_windows(self, change: ChangeWindowsChange) -> None:
+        """Refuse when nothing waits for them any more."""
+        del change
+        if self.windows_too_late:
+            raise refused(self.windows_too_late)
+
+    @property
+    def windows_too_late(self) -> str:
+        """Reason why change windows have no effect any more; empty while they have."""
+        return self.hold.too_late
 
     def take(self, verb: Verb, reason: str, asked: datetime | None = None) -> VerbResponse:
         """Apply a verb if it is legal, and note the response."""

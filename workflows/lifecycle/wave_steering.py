@@ -33,9 +33,8 @@ def changed_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[
     Raises:
         ApplicationError: the input would refuse the policy, or no item starts any more.
     """
-    state = migration.state
-    if migration.verbs.ended or state.undoing or state.committed or waves.state.outcome is not WavesOutcome.RUNNING:
-        raise refused("no item starts any more, so the waves cannot be changed")
+    if too_late := no_more_items(migration, waves):
+        raise refused(too_late)
     input: MigrationInput = migration.input
     wanted = {**waves.state.policy.model_dump(), **change}
     try:
@@ -43,6 +42,14 @@ def changed_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[
         return WavePolicy.model_validate(wanted)
     except ValidationError as error:
         raise refused(f"the waves are wrong: {faults(error)}") from None
+
+
+def no_more_items(migration: Migration[Any, Any], waves: Waves) -> str:
+    """Return why waves cannot be changed any more; empty while items start."""
+    state = migration.state
+    if migration.verbs.ended or state.undoing or state.committed or waves.state.outcome is not WavesOutcome.RUNNING:
+        return "no item starts any more, so the waves cannot be changed"
+    return ""
 
 
 def change_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[str, Any]) -> WavePolicy:

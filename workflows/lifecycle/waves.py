@@ -16,6 +16,7 @@ from itertools import islice
 
 from temporalio import workflow
 
+from models.lifecycle.change_windows import ALWAYS
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import WaitKind
 from models.lifecycle.waves import (
@@ -30,6 +31,7 @@ from models.lifecycle.waves import (
     WaveStatus,
     WhenHeld,
 )
+from workflows.lifecycle.calendar import Calendar, Closed
 from workflows.lifecycle.wave_children import ChildPool
 from workflows.lifecycle.wave_protocols import RunLimit, WaveSource, WaveSteering
 
@@ -49,17 +51,25 @@ class Waves:
         steering: pauses, decisions and status.
         run_limit: when the workflow continues as new.
         state: `WaveState.begin(policy)`, or the state of the previous run.
+        calendar: when items may start; running items continue.
     """
 
-    def __init__(self, source: WaveSource, steering: WaveSteering, run_limit: RunLimit, state: WaveState) -> None:
+    def __init__(
+        self,
+        source: WaveSource,
+        steering: WaveSteering,
+        run_limit: RunLimit,
+        state: WaveState,
+        calendar: Calendar,
+    ) -> None:
         self.state = state
+        self._calendar = calendar
         self._source = source
         self._steering = steering
         self._run_limit = run_limit
         self._pool = ChildPool(source, self._count)
         self._unrecorded: list[FailedItem] = []
         self._hold: Hold | None = None
-        self._revisions = 0
         self._left_before = state.counts.left_running
         # A run without progress must not continue as new, even with a tiny limit.
         self._has_progress = False
@@ -93,7 +103,6 @@ class Waves:
     def revise(self, policy: WavePolicy) -> None:
         """Use another policy from the next item on; a pending decision still waits for the operator."""
         self.state.policy = policy
-        self._revisions += 1
 
     def status(self) -> WaveStatus:
         """Return the status of the waves."""
@@ -180,13 +189,14 @@ class Waves:
         while self._running:
             await self._wait_if_paused()
             await self._continue_if_due()
+            await self._calendar.read()
             policy = self.state.policy
             if len(self._unrecorded) >= _FAILURES_AT_ONCE:
                 await self._record_failures()
             elif self.state.budget_exceeded:
                 await self._decide_over_failures()
-            elif not policy.windows.is_open(workflow.now()):
-                await self._wait_for_window()
+            elif closed := self._calendar.closed():
+                await self._wait_for_window(closed)
             elif len(self._pool) >= policy.parallelism:
                 await self._pool.until_fewer_than(policy.parallelism)
             else:
@@ -236,37 +246,33 @@ class Waves:
         if self._running:
             self.state.accept_failures()
 
-    async def _wait_for_window(self) -> None:
-        opening = self.state.policy.windows.next_opening(workflow.now())
-        if opening is None:
-            await self._decide_over_not_after()
+    async def _wait_for_window(self, closed: Closed) -> None:
+        if closed.until is None:
+            await self._decide_over_windows(closed)
             return
-        self._show(Hold(kind=WaitKind.CHANGE_WINDOW, why="the next change window", until=opening))
-        revisions = self._revisions
+        self._show(Hold(kind=WaitKind.CHANGE_WINDOW, why=closed.why, until=closed.until))
         with suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: self._revisions != revisions,
-                timeout=opening - workflow.now(),
+                lambda: self._calendar.closed() != closed,
+                timeout=closed.until - workflow.now(),
                 timeout_summary="next change window",
             )
         self._show(None)
 
-    async def _decide_over_not_after(self) -> None:
+    async def _decide_over_windows(self, closed: Closed) -> None:
         await self.drain()
         if await self._all_listed():
             return
-        windows = self.state.policy.windows
-        why = f"items are left, and none may begin any more: not_after is {windows.not_after}"
+        windows = self._calendar.windows
+        why = f"items are left, and none may begin any more: {closed.why}"
         if self.state.policy.when_held is WhenHeld.STOP:
             self._end(WavesOutcome.STOPPED, why)
             return
-        revisions = self._revisions
         await self._decide(
-            WaitKind.NOT_AFTER, why, "begins them all the same; set a later not_after first if you want one"
+            WaitKind.NOT_AFTER, why, "begins them all the same; set later change windows first if you want some"
         )
-        if self._revisions == revisions:
-            free = windows.model_copy(update={"not_after": None})
-            self.state.policy = self.state.policy.model_copy(update={"windows": free})
+        if self._calendar.windows is windows:
+            self._calendar.replace(ALWAYS)
 
     async def _all_listed(self) -> bool:
         """Return whether no item remains; then the waves are done."""

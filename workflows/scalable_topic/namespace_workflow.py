@@ -24,7 +24,7 @@ from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.precheck import not_ready, require_ready
 from workflows.lifecycle.start import read_start
-from workflows.lifecycle.wave_steering import MigrationSteering, change_waves, changed_waves
+from workflows.lifecycle.wave_steering import MigrationSteering, change_waves, changed_waves, no_more_items
 from workflows.lifecycle.waves import Waves
 from workflows.scalable_topic.grace import GraceWindow
 from workflows.scalable_topic.policy import NAMESPACE_POLICIES
@@ -51,7 +51,7 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
             after_cutover=Undo.NONE,
         )
         steering = MigrationSteering(self, ProgressUnit.TOPICS)
-        self.waves = Waves(TopicSource(self), steering, self.continuation, self.state.waves)
+        self.waves = Waves(TopicSource(self), steering, self.continuation, self.state.waves, self.calendar)
         self.window = GraceWindow(self, clean_up=self._clean_up, forget=self._forget)
 
     @workflow.run
@@ -167,6 +167,11 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
     def check_set_waves(self, change: dict[str, Any]) -> None:
         """Refuse values that the input would refuse, and changes when no item starts any more."""
         changed_waves(self, self.waves, change)
+
+    @property
+    def windows_too_late(self) -> str:
+        """Reason why change windows have no effect any more; empty while items start."""
+        return no_more_items(self, self.waves)
 
     # Inside -----------------------------------------------------------------------------------------------------------
 

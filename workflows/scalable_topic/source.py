@@ -48,6 +48,7 @@ class TopicSource:
         shared: dict[str, Any] = self._migration.input.model_dump(include=set(TopicOptions.model_fields))
         own = {
             **OF_PARENT,
+            "change_windows": self._migration.calendar.windows,
             "topic": f"persistent://{name}",
             "parent": this_run(self._migration.state),
         }

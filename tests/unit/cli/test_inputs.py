@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -134,10 +134,13 @@ def test_nested_fields() -> None:
 def test_nested_fields_over_input() -> None:
     """Keys replace those of the JSON input and leave the others, also below a key and in a field that may be null."""
     text = json.dumps({**NAMESPACE, "waves": {"canary": 3, "wave_size": 7}, "auto_scale": {"max_segments": 8}})
-    waves = ["wave_size=50", "error_budget.share=0.1", "windows.not_before=2026-01-01T00:00:00Z"]
-    input = read_input(ScalableNamespaceInput, text, {"waves": waves, "auto_scale": ["enabled=false"]})
+    waves = ["wave_size=50", "error_budget.share=0.1"]
+    windows = ["open=0 22 * * MON-FRI", "duration=6h", "zone=Europe/Berlin"]
+    input = read_input(
+        ScalableNamespaceInput, text, {"waves": waves, "change_windows": windows, "auto_scale": ["enabled=false"]}
+    )
     assert (input.waves.canary, input.waves.wave_size, input.waves.error_budget.share) == (3, 50, 0.1)
-    assert input.waves.windows.not_before == datetime(2026, 1, 1, tzinfo=UTC)
+    assert (input.change_windows.open, input.change_windows.zone) == (("0 22 * * MON-FRI",), "Europe/Berlin")
     assert input.auto_scale == AutoScale(enabled=False, max_segments=8)
     assert read_input(ScalableNamespaceInput, text, {"auto_scale": ["off"]}).auto_scale is None
 

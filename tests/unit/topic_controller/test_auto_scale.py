@@ -173,7 +173,7 @@ def test_a_new_topic_has_no_cooldown() -> None:
 
 def test_a_window_of_more_segments() -> None:
     """Segments are split before a peak without a pause, and are not merged before its end, in the zone's own time."""
-    window = Window(cron="0 7 * * 1-5", time_zone="Europe/Berlin", duration=timedelta(hours=2), min_segments=8)
+    window = Window(open=("0 7 * * 1-5",), zone="Europe/Berlin", duration=timedelta(hours=2), min_segments=8)
     for text, inside in (
         ("2026-03-02T06:00", True),
         ("2026-03-02T05:59", False),
@@ -183,9 +183,9 @@ def test_a_window_of_more_segments() -> None:
         ("2026-03-30T04:59", False),
         ("2026-03-01T06:30", False),  # a Sunday
     ):
-        assert window.contains(datetime.fromisoformat(text).replace(tzinfo=UTC)) is inside, text
+        assert window.is_open(datetime.fromisoformat(text).replace(tzinfo=UTC)) is inside, text
     # Summer time begins and ends within this one.
-    window = window.model_copy(update={"cron": "0 1 * * *"})
+    window = window.model_copy(update={"open": ("0 1 * * *",)})
     for text, inside in (
         ("2026-03-29T00:00", True),
         ("2026-03-29T01:59", True),
@@ -194,8 +194,8 @@ def test_a_window_of_more_segments() -> None:
         ("2026-10-25T00:59", True),
         ("2026-10-25T01:00", False),
     ):
-        assert window.contains(datetime.fromisoformat(text).replace(tzinfo=UTC)) is inside, text
-    window = window.model_copy(update={"cron": "0 7 * * 1-5"})
+        assert window.is_open(datetime.fromisoformat(text).replace(tzinfo=UTC)) is inside, text
+    window = window.model_copy(update={"open": ("0 7 * * 1-5",)})
     topic = Topic(AutoScale(windows=(window,)))
     topic.now = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
     for _ in range(110):
@@ -213,11 +213,11 @@ def test_a_window_of_more_segments() -> None:
     [
         ({"minSegments": 3, "maxSegments": 2}, "minSegments 3 is more than maxSegments 2"),
         ({"mergeMsgRateInThreshold": 10_000}, "is not below its split threshold"),
-        ({"windows": [{"cron": "0 7 * *", "duration": "2h", "minSegments": 2}]}, "invalid cron expression"),
-        ({"windows": [{"cron": "0 7 * * *", "duration": "2h", "minSegments": 65}]}, "minSegments 65 is more than 64"),
+        ({"windows": [{"open": ["0 7 * *"], "duration": "2h", "minSegments": 2}]}, "invalid cron expression"),
+        ({"windows": [{"open": ["0 7 * * *"], "duration": "2h", "minSegments": 65}]}, "minSegments 65 is more than 64"),
         (
-            {"windows": [{"cron": "0 7 * * *", "duration": "2h", "minSegments": 2, "timeZone": "!"}]},
-            "invalid time zone",
+            {"windows": [{"open": ["0 7 * * *"], "duration": "2h", "minSegments": 2, "zone": "!"}]},
+            "unknown time zone",
         ),
         ({"splitThreshold": 3}, "Extra inputs are not permitted"),
     ],

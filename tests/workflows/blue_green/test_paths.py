@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from temporalio.exceptions import ApplicationError
 
 from models.blue_green.copies import CopyProof, FinalCopy
@@ -9,7 +11,7 @@ from models.blue_green.results import Census, CleanupStep, Completion, Flipped
 from models.lifecycle.failures import Blocker, FailedItem, FailureKind
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
-from tests.workflows.blue_green.activities import BATCH, COPYING_BATCH, READY, Script
+from tests.workflows.blue_green.activities import ANSWERS, BATCH, COPYING_BATCH, NAMESPACES, READY, Script
 from tests.workflows.lifecycle.harness import Harness, bound_to_plan
 
 BLOCKER = Blocker(code="BLUE_NO_SWEEP", cause="broker-1 never looks.", cure="set it")
@@ -116,6 +118,26 @@ async def test_batches_hold_several_namespaces(stage: Harness) -> None:
     run = await stage.start(Script(), waves=waves)
     await run.report()
     assert run.script.steps.count("flip") == 2
+
+
+async def test_batches_begin_and_flip_inside_change_windows(stage: Harness) -> None:
+    """A migration begins in a window, and a batch that has lasted longer than the window flips in the next one."""
+    start = await stage.env.get_current_time() + timedelta(hours=2)
+    windows = {"open": [f"{start.minute} {start.hour} * * *"], "duration": "30m"}
+    late = ApplicationError("the broker restarts", next_retry_delay=timedelta(minutes=40))
+    run = await stage.start(Script(load=[late, ANSWERS["load"]], names=NAMESPACES[:1]), change_windows=windows)
+    waiting = await run.until(lambda status: status.waiting is not None)
+    assert waiting.waiting is not None
+    assert (waiting.phase, waiting.waiting.kind) == ("PROVISION", WaitKind.CHANGE_WINDOW)
+    opens = waiting.waiting.until
+    assert opens is not None
+    assert opens.replace(second=0) == start.replace(second=0, microsecond=0)
+    report = await run.report()
+    assert run.script.stages[-4:] == ["drain", "verify", "complete", "finish"]
+    flip = next(entry for entry in report.history if entry.phase == "FLIP")
+    assert opens <= flip.started < opens + timedelta(minutes=5)
+    assert flip.ended is not None
+    assert opens + timedelta(days=1) <= flip.ended < opens + timedelta(days=1, minutes=5)
 
 
 async def test_what_is_left_on_blue_is_reported(stage: Harness) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import time, timedelta
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
@@ -13,7 +13,7 @@ from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
-from models.lifecycle.change_windows import ChangeWindows, DailyWindow
+from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.status import WaitKind
 from models.lifecycle.waves import ErrorBudget, WaveGate, WavePolicy, WavesOutcome, WhenHeld
 from temporal.converter import DATA_CONVERTER
@@ -52,7 +52,7 @@ async def test_ten_thousand_items(operator: Operator) -> None:
     operator decides.
     """
     bad = {f"item-{number:05d}": BAD for number in range(500, 9000, 250)}
-    window = DailyWindow(start=time(22), end=time(4), utc_offset="+02:00")
+    windows = ChangeWindows(open=("0 22 * * *",), duration=timedelta(hours=6), zone="Europe/Berlin")
     policy = WavePolicy(
         canary=50,
         wave_size=3000,
@@ -60,9 +60,8 @@ async def test_ten_thousand_items(operator: Operator) -> None:
         parallelism=20,
         gate=WaveGate.CANARY,
         error_budget=ErrorBudget(items=20),
-        windows=ChangeWindows(daily=(window,)),
     )
-    run = await operator.start(_items(10_000) | bad, policy, events=300)
+    run = await operator.start(_items(10_000) | bad, policy, windows=windows, events=300)
 
     status = await run.held(WaitKind.GATE)
     assert status.canary
@@ -86,7 +85,7 @@ async def test_ten_thousand_items(operator: Operator) -> None:
     assert (end.counts.done, end.counts.failed, end.counts.left_running) == (10_000 - len(bad), len(bad), 0)
     assert sorted(item for item, _, _ in run.catalog.begun) == sorted(run.catalog.items)
     assert sorted(run.catalog.recorded) == sorted(bad)
-    assert all(window.is_open(at) for _, at, _ in run.catalog.begun)
+    assert all(windows.is_open(at) for _, at, _ in run.catalog.begun)
     await _check_histories(operator, run)
 
 
@@ -160,11 +159,11 @@ async def test_nothing_begins_after_not_after(operator: Operator) -> None:
     """Items that run when `not_after` passes continue to their end; no other is begun, and the waves end."""
     now = await operator.now()
     windows = ChangeWindows(not_before=now + timedelta(hours=2), not_after=now + timedelta(hours=3))
-    policy = FREE.model_copy(update={"parallelism": 2, "windows": windows, "when_held": STOP})
-    run = await operator.start(dict.fromkeys(_items(10), SLOW), policy)
+    policy = FREE.model_copy(update={"parallelism": 2, "when_held": STOP})
+    run = await operator.start(dict.fromkeys(_items(10), SLOW), policy, windows=windows)
     end = await run.result()
     assert end.outcome is WavesOutcome.STOPPED
-    assert "not_after" in end.why
+    assert "none may begin any more: outside of the change windows" in end.why
     assert 0 < end.counts.done == end.counts.begun < 10
     assert all(windows.is_open(at) for _, at, _ in run.catalog.begun)
 
@@ -172,11 +171,10 @@ async def test_nothing_begins_after_not_after(operator: Operator) -> None:
 async def test_a_later_not_after_continues_the_waves(operator: Operator) -> None:
     """A changed window and `proceed` start the remaining items of waves that wait."""
     now = await operator.now()
-    past = FREE.model_copy(update={"windows": ChangeWindows(not_after=now - timedelta(hours=1))})
-    run = await operator.start(_items(5), past)
+    run = await operator.start(_items(5), FREE, windows=ChangeWindows(not_after=now - timedelta(hours=1)))
     await run.held(WaitKind.NOT_AFTER)
     later = ChangeWindows(not_before=now + timedelta(hours=5), not_after=now + timedelta(days=1))
-    await run.revise(past.model_copy(update={"windows": later}))
+    await run.set_windows(later)
     await run.decide(proceed=True)
     end = await run.result()
     assert end.counts.done == 5
@@ -204,7 +202,7 @@ async def test_waves_over_nothing_are_done(operator: Operator) -> None:
     """An empty list of items ends at once, even where no item might begin."""
     now = await operator.now()
     past = ChangeWindows(not_after=now - timedelta(hours=1))
-    run = await operator.start({}, WavePolicy(windows=past, gate=WaveGate.EVERY_WAVE))
+    run = await operator.start({}, WavePolicy(gate=WaveGate.EVERY_WAVE), windows=past)
     assert (await run.result()).outcome is WavesOutcome.DONE
 
 

@@ -105,7 +105,11 @@ class ManyTopics(Migration[ManyTopicsInput, ManyTopicsState]):
             after_cutover=Undo.NONE,
         )
         self._waves = Waves(
-            TopicSource(self), ShownSteering(self, ProgressUnit.TOPICS), self.continuation, self.state.waves
+            TopicSource(self),
+            ShownSteering(self, ProgressUnit.TOPICS),
+            self.continuation,
+            self.state.waves,
+            self.calendar,
         )
 
     @workflow.run

@@ -14,6 +14,7 @@ from typing import Any, cast
 from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
 
+from models.lifecycle.change_windows import ALWAYS, ChangeWindows
 from models.lifecycle.status import WaitKind
 from models.lifecycle.waves import WavePolicy, WaveStatus
 from tests.workflows.lifecycle.harness import Run as MigrationRun
@@ -69,6 +70,11 @@ class Run:
         handle: Any = self.handle
         await handle.execute_update("revise", policy)
 
+    async def set_windows(self, windows: ChangeWindows) -> None:
+        """Change the windows."""
+        handle: Any = self.handle
+        await handle.execute_update("set_windows", windows)
+
     async def result(self) -> WaveStatus:
         """Wait for the end of the waves; return their status."""
         async with asyncio.timeout(TIMEOUT):
@@ -88,19 +94,32 @@ class Operator:
         return await self.env.get_current_time() if self.env is not None else datetime.now(UTC)
 
     async def start(
-        self, items: dict[str, Behaviour], policy: WavePolicy, *, events: int = 10_000, hold: str = ""
+        self,
+        items: dict[str, Behaviour],
+        policy: WavePolicy,
+        *,
+        windows: ChangeWindows = ALWAYS,
+        events: int = 10_000,
+        hold: str = "",
     ) -> Run:
         """Migrate items in waves; a run continues as new after `events` events of history."""
         catalog = self._catalogs.add(next(_names), items)
         catalog.hold = hold
-        return await self.again(catalog, policy, events=events)
+        return await self.again(catalog, policy, windows=windows, events=events)
 
-    async def again(self, catalog: Catalog, policy: WavePolicy, *, events: int = 10_000) -> Run:
+    async def again(
+        self,
+        catalog: Catalog,
+        policy: WavePolicy,
+        *,
+        windows: ChangeWindows = ALWAYS,
+        events: int = 10_000,
+    ) -> Run:
         """Start waves over a catalog, under the id that waves over it always have."""
         SHOWN.pop(f"many/{catalog.name}", None)
         handle = await self.client.start_workflow(
             "Many",
-            ManyInput(catalog=catalog.name, policy=policy, events=events),
+            ManyInput(catalog=catalog.name, policy=policy, windows=windows, events=events),
             id=f"many/{catalog.name}",
             task_queue=QUEUE,
             result_type=WaveStatus,

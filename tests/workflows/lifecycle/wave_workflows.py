@@ -12,9 +12,11 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
 from models.base import Frozen
+from models.lifecycle.change_windows import ALWAYS, ChangeWindows
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.waves import BatchResult, Hold, Page, WavePolicy, WaveState, WaveStatus, failed_item
 from tests.workflows.lifecycle.wave_catalog import SHOWN, Begun, Behaviour
+from workflows.lifecycle.calendar import Calendar
 from workflows.lifecycle.wave_children import read_batch_result
 from workflows.lifecycle.wave_protocols import ChildSpec
 from workflows.lifecycle.waves import Waves
@@ -27,6 +29,7 @@ class ManyInput(Frozen):
 
     catalog: str
     policy: WavePolicy
+    windows: ChangeWindows = ALWAYS
     events: int = 10_000
     carried: WaveState | None = None
     is_paused: bool = False
@@ -73,7 +76,9 @@ class Many:
         self._input = input
         self._paused = input.is_paused
         self._decision: bool | None = None
-        self._waves = Waves(self, self, self, input.carried or WaveState.begin(input.policy))
+        self.change_windows: ChangeWindows | None = None
+        self._calendar = Calendar(self, input.windows)
+        self._waves = Waves(self, self, self, input.carried or WaveState.begin(input.policy), self._calendar)
 
     @workflow.run
     async def run(self, input: ManyInput) -> WaveStatus:
@@ -101,6 +106,11 @@ class Many:
     def revise(self, policy: WavePolicy) -> None:
         """Change the policy."""
         self._waves.revise(policy)
+
+    @workflow.update
+    def set_windows(self, windows: ChangeWindows) -> None:
+        """Change the windows."""
+        self._calendar.replace(windows)
 
     # What the waves ask for -----------------------------------------------------------------------------------------
 
@@ -165,5 +175,11 @@ class Many:
         """Continue in a new run."""
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(
-            self._input.model_copy(update={"carried": self._waves.state, "is_paused": self._paused})
+            self._input.model_copy(
+                update={
+                    "carried": self._waves.state,
+                    "is_paused": self._paused,
+                    "windows": self._calendar.windows,
+                }
+            )
         )

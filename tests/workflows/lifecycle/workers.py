@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+from activities.lifecycle.change_windows import read_change_windows
 from temporal.sandbox import RESTRICTIONS
 from worker.interceptor import WorkflowInterceptor
 
@@ -19,15 +20,17 @@ RUNNER = SandboxedWorkflowRunner(restrictions=RESTRICTIONS.with_passthrough_modu
 
 
 @asynccontextmanager
-async def workers(client: Client, *options: dict[str, Any]) -> AsyncGenerator[None]:
+async def workers(client: Client, *sets: dict[str, Any]) -> AsyncGenerator[None]:
     """Run one worker for each set of options; it drops unfinished workflows at its end."""
     usual: dict[str, Any] = {
         "workflow_runner": RUNNER,
         "interceptors": [WorkflowInterceptor(attributes_missing=False)],
     }
     async with AsyncExitStack() as stack:
-        for each in options:
-            await stack.enter_async_context(Worker(client, **{**usual, **each}))
+        for each in sets:
+            options = {**usual, **each}
+            options["activities"] = [*options.get("activities", ()), read_change_windows]
+            await stack.enter_async_context(Worker(client, **options))
         yield
     # A worker drops its workflows as they are, and Python ends their coroutines when it collects them: now, in this
     # thread, or at any time during another worker's workflow, which would get the commands of their `finally` clauses.

@@ -105,13 +105,15 @@ async def test_whole_path(stage: Harness) -> None:
 
 async def test_topics_share_what_their_parent_has(stage: Harness) -> None:
     """Each topic gets the options of its parent, and is neither held nor cleaned up by itself."""
+    windows = {"change_windows": {"not_before": "1990-01-01T00:00:00Z"}}
     run, script = await _start(
-        stage, names=TOPICS[:1], force=True, client_timeout="PT3H", **REMOVE, grace_window="PT0S"
+        stage, names=TOPICS[:1], force=True, client_timeout="PT3H", **REMOVE, **windows, grace_window="PT0S"
     )
     await run.report()
     child = next(call.input for call in script.calls if call.step == "flip")
     parent = next(call.input for call in script.calls if call.step == "survey")
     shared = {"force", "client_timeout", "drain_timeout", "auto_scale", "metadata_url", "admin_urls", "credentials"}
+    shared.add("change_windows")
     assert child.model_dump(include=shared) == parent.model_dump(include=shared)
     own = child.model_dump()
     assert (own["hold_before_cutover"], own["topic"]) == (False, f"persistent://{TOPICS[0]}")
