@@ -32,7 +32,14 @@ from models.topic_controller.input import (
 )
 from models.topic_controller.pruning import PruneRequest, PruneResult
 from models.topic_controller.sessions import GraceChange
-from models.topic_controller.state import ControllerStatus, LayoutChange, Scaling, SegmentStats, TopicReport
+from models.topic_controller.state import (
+    ChangePreview,
+    ControllerStatus,
+    LayoutChange,
+    Scaling,
+    SegmentStats,
+    TopicReport,
+)
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT
 
@@ -55,6 +62,8 @@ Cluster = Annotated[
     ),
 ]
 servers = Servers.of
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what it would do, and do nothing.")]
+_INVERSE = {"split": "a merge makes one segment again", "merge": "a split makes two segments again"}
 _Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
 
 
@@ -143,22 +152,28 @@ def consumers_command(
 def split_command(
     topic: Topic,
     segment: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an active segment.")],
+    *,
+    dry_run: _DryRun = False,
     cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Split an active segment in the middle of its hash range."""
-    _changed(_id(topic, cluster), "split", checked(SplitRequest, {"segment": segment}), output)
+    request = checked(SplitRequest, {"segment": segment})
+    _changed(_id(topic, cluster), "split", request, output, dry_run=dry_run)
 
 
 def merge_command(
     topic: Topic,
     segment: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an active segment.")],
     other: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an adjacent active segment.")],
+    *,
+    dry_run: _DryRun = False,
     cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Merge two adjacent active segments into one."""
-    _changed(_id(topic, cluster), "merge", checked(MergeRequest, {"segments": (segment, other)}), output)
+    request = checked(MergeRequest, {"segments": (segment, other)})
+    _changed(_id(topic, cluster), "merge", request, output, dry_run=dry_run)
 
 
 def subscribe_command(
@@ -251,7 +266,11 @@ def delete_command(
     answer(output, [f"{topic} is deleted"], request)
 
 
-def _changed(workflow_id: str, name: str, request: BaseModel, form: Form) -> None:
+def _changed(workflow_id: str, name: str, request: BaseModel, form: Form, *, dry_run: bool) -> None:
+    if dry_run:
+        preview = _ask(workflow_id, f"preview_{name}", ChangePreview, request)
+        answer(form, preview_lines(name, preview), preview)
+        return
     change = _update(workflow_id, name, request, LayoutChange)
     answer(form, [change_line(change)], change)
 
@@ -323,6 +342,24 @@ def layout_lines(layout: SegmentLayout) -> list[str]:
     """Return all segments as lines, in the order of their hash ranges."""
     head = ("SEGMENT", "HASHES", "STATE", "PARENTS", "CHILDREN")
     return [f"epoch {layout.epoch}", *table_lines([head, *(_segment(segment) for segment in in_order(layout))])]
+
+
+def preview_lines(name: str, preview: ChangePreview) -> list[str]:
+    """Return the dry run of a split or merge as lines."""
+    nothing = "nothing was done: this is a dry run"
+    old = " and ".join(map(str, preview.seals))
+    if not preview.accepted:
+        return [f"the {name} of {old} would be refused: {preview.why}", nothing]
+    made = " and ".join(f"{segment.segment_id} ({segment.hash_range})" for segment in preview.makes)
+    after = [f"waits      for the end of: {preview.after}"] if preview.after else []
+    return [
+        f"the {name} of {old} would be accepted: epoch {preview.epoch}, {made} instead of {old}",
+        *after,
+        f"cursors    of {preview.subscriptions:,} subscriptions on each new segment",
+        f"consumers  {preview.consumers:,} with a session get segments again; they read old segments to their end",
+        f"undo       {_INVERSE[name]}",
+        nothing,
+    ]
 
 
 def change_line(change: LayoutChange) -> str:

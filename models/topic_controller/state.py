@@ -86,6 +86,30 @@ class LayoutChange(Result):
     made: tuple[SegmentInfo, ...]
 
 
+class ChangePreview(Result):
+    """Dry run of a split or a merge, by the layout that the controller knows: the answer of its query.
+
+    Attributes:
+        accepted: whether the change fits the layout.
+        why: reason of a refusal; empty if the change fits.
+        epoch: epoch of the new layout.
+        seals: ids of the old segments, which take no more messages; consumers read them to their end.
+        makes: the new segments.
+        subscriptions: number of subscriptions that get a cursor on each new segment.
+        consumers: number of consumers of ordered subscriptions with a session, whose segments are assigned again.
+        after: current operation, for whose end the change would wait; empty for none.
+    """
+
+    accepted: bool
+    why: str = ""
+    epoch: int
+    seals: tuple[int, ...]
+    makes: tuple[SegmentInfo, ...] = ()
+    subscriptions: int
+    consumers: int
+    after: str = ""
+
+
 class SegmentStats(Result):
     """Statistics of a segment from its broker.
 

@@ -7,11 +7,11 @@ from functools import partial
 from temporalio.exceptions import ApplicationError
 
 from activities.topic_controller import split_merge, topic
-from models.segments.segment import LayoutError
+from models.segments.segment import LayoutError, SegmentInfo
 from models.topic_controller.input import Deletion
 from models.topic_controller.record import Change, ControlledLayout, Mutation
 from models.topic_controller.sessions import Coordinator
-from models.topic_controller.state import LayoutChange, OpenRequest
+from models.topic_controller.state import ChangePreview, LayoutChange, OpenRequest
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.caller import by
 from workflows.lifecycle.migration import refused
@@ -103,6 +103,28 @@ class Changes:
             Mutation(change=change, segments=segments, epoch=record.epoch).apply(record, 0)
         except LayoutError as error:
             raise refused(str(error), error.fault) from None
+
+    def preview(self, change: Change, segments: tuple[int, ...]) -> ChangePreview:
+        """Return what a change would do; nothing is done."""
+        state = self._controller.state
+        record, why, makes = state.record, "", list[SegmentInfo]()
+        if record is None:
+            why = "the topic is not open yet, so its layout is not known; ask again"
+        else:
+            try:
+                makes = Mutation(change=change, segments=segments, epoch=record.epoch).new_segments(record)
+            except LayoutError as error:
+                why = str(error)
+        return ChangePreview(
+            accepted=not why,
+            why=why,
+            epoch=(record.epoch if record else -1) + (not why),
+            seals=segments,
+            makes=tuple(makes),
+            subscriptions=len(state.subscriptions),
+            consumers=sum(len(coordinator.consumers) for coordinator in state.coordinators.values()),
+            after=state.doing,
+        )
 
     async def _finish(self, layout: ControlledLayout) -> None:
         """Finish the change in progress of a layout, if there is one."""

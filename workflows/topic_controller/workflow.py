@@ -43,6 +43,7 @@ from models.topic_controller.sessions import (
     assignment_of,
 )
 from models.topic_controller.state import (
+    ChangePreview,
     ControllerState,
     ControllerStatus,
     LayoutChange,
@@ -130,6 +131,16 @@ class TopicController(OneInput):
     def layout(self) -> SegmentLayout | None:
         """Answer the query `layout`; None before the topic is open."""
         return self._state.record.plain if self._state.record else None
+
+    @workflow.query(description="What a split would do now; nothing is done.")
+    def preview_split(self, request: SplitRequest) -> ChangePreview:
+        """Answer the query `preview_split`."""
+        return self._changes.preview(Change.SPLIT, (request.segment,))
+
+    @workflow.query(description="What a merge would do now; nothing is done.")
+    def preview_merge(self, request: MergeRequest) -> ChangePreview:
+        """Answer the query `preview_merge`."""
+        return self._changes.preview(Change.MERGE, request.segments)
 
     @workflow.update(description="Current statistics of the topic from its brokers, by segment.")
     async def stats(self) -> TopicReport:

@@ -22,7 +22,7 @@ from models.topic_controller.input import (
     Unsubscription,
 )
 from models.topic_controller.record import Change, Mutation
-from models.topic_controller.state import LayoutChange
+from models.topic_controller.state import ChangePreview, LayoutChange
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.topic_controller.activities import Script, layout_of, status_of, until_taken
@@ -64,6 +64,33 @@ async def test_findings_about_brokers_are_noted(stage: Harness) -> None:
     run = await stage.start(script)
     await run.update("stats", None)
     assert [note.partition("Z ")[2] for note in (await status_of(run)).notes] == ["known defect TERMINATE_REOPENS"]
+
+
+async def test_a_dry_run_tells_what_a_change_does(stage: Harness) -> None:
+    """A preview names the segments that the change makes afterwards, or the reason of its refusal; nothing is done."""
+    hang = Hang()
+    run = await stage.start(Script(seal=[hang, None]))
+    await run.update("create_subscription", SubscriptionRequest(name="work"))
+    split = await _preview(run, "preview_split", SplitRequest(segment=0))
+    merge = await _preview(run, "preview_merge", MergeRequest(segments=(1, 0)))
+    assert (merge.accepted, merge.epoch, [made.descriptor for made in merge.makes]) == (True, 1, ["0000-ffff-2"])
+    absent = await _preview(run, "preview_split", SplitRequest(segment=7))
+    assert (absent.accepted, absent.epoch, absent.makes) == (False, 0, ())
+    assert "7" in absent.why
+    assert "prepare" not in run.script.steps
+    splitting = asyncio.ensure_future(run.update("split", SplitRequest(segment=0)))
+    await hang.entered()
+    assert (await _preview(run, "preview_split", SplitRequest(segment=1))).after == "split of 0"
+    hang.release()
+    done = LayoutChange.model_validate(await splitting)
+    assert (split.accepted, split.why, split.epoch, split.seals) == (True, "", done.epoch, done.sealed)
+    assert [made.descriptor for made in split.makes] == [made.descriptor for made in done.made]
+    assert (split.subscriptions, split.consumers, split.after) == (1, 0, "")
+    assert "sealed" in (await _preview(run, "preview_split", SplitRequest(segment=0))).why
+
+
+async def _preview(run: Run, query: str, request: SplitRequest | MergeRequest) -> ChangePreview:
+    return ChangePreview.model_validate(await run.handle.query(query, request))
 
 
 async def test_changes_come_one_after_the_other(stage: Harness) -> None:
