@@ -22,6 +22,7 @@ from cli.commands.processes import codec_server_command, gateway_command, worker
 from cli.commands.start import plan_app, start_app
 from cli.commands.status import report_command, status_command
 from cli.commands.steering import (
+    auto_throttle_command,
     change_windows_command,
     cutover_at_command,
     hold_command,
@@ -72,6 +73,7 @@ for _name, _command in {
     "cutover-at": cutover_at_command,
     "change-windows": change_windows_command,
     "throttle": throttle_command,
+    "auto-throttle": auto_throttle_command,
     "waves": waves_command,
     "window": window_command,
 }.items():

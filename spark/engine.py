@@ -140,6 +140,14 @@ class SparkEngine:
             if run.tag == tag:
                 run.stopped.set()
 
+    def hold(self, tag: str) -> None:
+        """Start no more tasks of the runs with this tag, also of later ones, until `release`; urgent runs continue."""
+        self._slots.hold(tag)
+
+    def release(self, tag: str) -> None:
+        """Start tasks of the runs with this tag again; harmless if they are not held."""
+        self._slots.release(tag)
+
     def stop(self) -> None:
         """End the session and its JVM."""
         self._session.mark_failed(RuntimeError("the Spark session was stopped"))

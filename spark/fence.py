@@ -1,4 +1,4 @@
-"""The fence of a writing task: the task stops when its attempt is superseded, and keeps to the throttle."""
+"""The fence of a writing task: the task stops when its attempt is superseded or held, and keeps to the throttle."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ ClaimT = TypeVar("ClaimT", bound=Claim)
 # A superseded task may continue this long; each check reads from a store that services use.
 _CLAIM_EVERY = 1.0
 _LEAST_WAIT = 0.05
+# A short stop costs no second start of the task, which reads again what it has copied.
+_KEEPS_SLOT = 20.0
+
+
+class CopyHeld(Exception):
+    """A task gives its slot back, because its copy is held; it starts again when the copy continues."""
 
 
 class WriteFence:
@@ -31,8 +37,8 @@ class WriteFence:
         attempt: attempt that the task belongs to.
         what: name of what is claimed, for messages.
         parallelism: how many tasks share the throttle.
-        paced: whether the throttle applies. It spares services; while they are blocked until this work is done, it
-            would only prolong that.
+        paced: whether throttle and hold apply. They spare services; while these are blocked until this work is done,
+            they would only prolong that.
         sleep: waits for at most this many seconds.
     """
 
@@ -54,14 +60,16 @@ class WriteFence:
         self._sleep = sleep
         self._due = 0.0
         self._rate: float | None = None
+        self._held = False
         self._spent_until = time.monotonic()
 
     def check(self, size: int) -> None:
-        """Count bytes before they are written; wait while they exceed the throttle.
+        """Count bytes before they are written; wait while they exceed the throttle, or the copy is held.
 
         Raises:
             Superseded: a newer attempt or run has taken the claim, or this run has ended.
             ClaimHeld: another migration holds it.
+            CopyHeld: the copy is held for longer.
         """
         now = time.monotonic()
         # The clock continues while a process is frozen, so a process that wakes up checks before its next batch.
@@ -73,6 +81,7 @@ class WriteFence:
                 # In short waits: a lifted limit and a newer attempt take effect within a second.
                 self._sleep(min(wait, _CLAIM_EVERY))
                 self.read_claim()
+        self._wait_while_held()
 
     def read_claim(self) -> None:
         """Read the claim now.
@@ -87,7 +96,16 @@ class WriteFence:
         # mutant: shared/throttle-while-clients-are-blocked
         throttle = claim.throttle if claim and self._paced else None
         self._rate = throttle * 1e6 / self._parallelism if throttle else None
+        self._held = claim is not None and self._paced and claim.held == self._attempt.mark
         self._due = asked + _CLAIM_EVERY  # mutant: shared/fence-is-fresh-from-its-answer-on
+
+    def _wait_while_held(self) -> None:
+        given_back = time.monotonic() + _KEEPS_SLOT
+        while self._held:
+            if time.monotonic() > given_back:
+                raise CopyHeld
+            self._sleep(_CLAIM_EVERY)
+            self.read_claim()
 
 
 def claim_in(store: StoreReader, path: str, kind: type[ClaimT]) -> ClaimT | None:

@@ -14,7 +14,7 @@ from spark.slots import SlotScheduler
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
 
-    from spark.tally import Tally
+    from spark.tally import Held, Tally
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -34,7 +34,7 @@ class _RunState(NamedTuple, Generic[ItemT, ResultT]):
     """State that the threads of a run share."""
 
     context: SparkContext
-    work: Callable[[Iterable[ItemT]], Iterable[ResultT]]
+    work: Callable[[Iterable[ItemT]], Iterable[ResultT | Held]]
     todo: deque[tuple[int, ItemT]]
     take: Callable[[int, ResultT], object]
     taking: threading.Lock
@@ -124,11 +124,16 @@ class Run:
                     self._run_job(state, index, item)
 
     def _run_job(self, state: _RunState[ItemT, ResultT], index: int, item: ItemT) -> None:
+        from spark.tally import Held
+
         context = state.context
         context.addJobTag(self._own_tag)
         try:
             # A task that reported its error has no result.
             for result in context.parallelize([item], 1).mapPartitions(state.work).collect():
+                if isinstance(result, Held):
+                    state.todo.append((index, item))
+                    continue
                 with state.taking:
                     state.take(index, result)
         finally:

@@ -63,6 +63,7 @@ class SlotScheduler:
         self._changed = threading.Condition()
         self._bulk: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
+        self._held: set[str] = set()
 
     @property
     def limits(self) -> Limits:
@@ -90,10 +91,21 @@ class SlotScheduler:
                     self._bulk -= Counter((tag,))
                     self._changed.notify_all()
 
+    def hold(self, tag: str) -> None:
+        """Start no more tasks of the runs with this tag, until `release`; those that run end."""
+        with self._changed:
+            self._held.add(tag)
+
+    def release(self, tag: str) -> None:
+        """Start tasks of the runs with this tag again; harmless if they are not held."""
+        with self._changed:
+            self._held.discard(tag)
+            self._changed.notify_all()
+
     def waits(self, tag: str) -> bool:
         """Return whether the runs with this tag wait for a slot and have none."""
         with self._changed:
-            return self._waiting[tag] > 0 and self._bulk[tag] == 0
+            return self._waiting[tag] > 0 and self._bulk[tag] == 0 and tag not in self._held
 
     def _take(self, tag: str, stopped: threading.Event) -> bool:
         with self._changed:
@@ -110,8 +122,10 @@ class SlotScheduler:
             return True
 
     def _may_start(self, tag: str) -> bool:
+        if tag in self._held:
+            return False
         each, bulk, _ = self._limits()
         own = self._bulk[tag]
         # The run with the fewest slots comes first.
-        first = all(own <= self._bulk[other] for other in self._waiting)
+        first = all(own <= self._bulk[other] for other in self._waiting.keys() - self._held)
         return first and own < each and self._bulk.total() < bulk

@@ -15,6 +15,7 @@ from pyspark.accumulators import AccumulatorParam
 
 from clients.errors import RetryableError, StoreError
 from models.redaction import redacted
+from spark.fence import CopyHeld
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -35,6 +36,10 @@ class Tally(NamedTuple):
     errors: tuple[StoreError, ...] = ()
 
 
+class Held(NamedTuple):
+    """The result of a task that has given its slot back; see `CopyHeld`."""
+
+
 class TallyParam(AccumulatorParam[Tally]):
     """Spark's rule for adding tallies."""
 
@@ -50,7 +55,7 @@ class TallyParam(AccumulatorParam[Tally]):
 
 def with_error_capture(
     task: Callable[[ItemT], ResultT], tally: Accumulator[Tally], tries: int
-) -> Callable[[Iterable[ItemT]], Iterable[ResultT]]:
+) -> Callable[[Iterable[ItemT]], Iterable[ResultT | Held]]:
     """Wrap a task for one partition so that it reports its records, or the typed error that stopped it.
 
     Args:
@@ -59,10 +64,13 @@ def with_error_capture(
         tries: how often Spark runs a failing task. A retryable error is left to Spark until the last try.
     """
 
-    def run(items: Iterable[ItemT]) -> Iterator[ResultT]:
+    def run(items: Iterable[ItemT]) -> Iterator[ResultT | Held]:
         for item in items:
             try:
                 result = task(item)
+            except CopyHeld:
+                yield Held()
+                return
             except Exception as error:
                 passing = isinstance(error, RetryableError) and _attempt() < tries
                 if isinstance(error, StoreError) and not passing:

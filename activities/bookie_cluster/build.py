@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_comparison import LedgerComparison, RealStores
@@ -98,12 +99,19 @@ def build(task: BookieClusterTask, direction: Direction, seconds: float = 0.0) -
         # From here on something is built on the registrations: they outlast the switch.
         registry.claim.renew(registered=())
         task.stop_earlier_deletions()
-        rounds = _CatchUp(task, registry, store)
-        rounds.converge()
-        while time.monotonic() + rounds.pause < end:
-            task.context.pause(rounds.pause)
+        with task.paced(task.input.auto_throttle, partial(_hold, task), task.input.credentials):
+            rounds = _CatchUp(task, registry, store)
             rounds.converge()
+            while time.monotonic() + rounds.pause < end:
+                task.context.pause(rounds.pause)
+                rounds.converge()
         return rounds.summary()
+
+
+def _hold(task: BookieClusterTask, held: str) -> None:
+    # With a session of its own: another thread uses the step's.
+    with task.registry() as registry:
+        registry.claim.renew(held=held)
 
 
 class _CatchUp:

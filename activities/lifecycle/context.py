@@ -71,6 +71,7 @@ class ActivityContext:
         scheduled: when the activity was scheduled, before its first attempt; None for now.
         waited: seconds from then to the start of this attempt, by the server's clock: this machine's may differ.
         memory: what the previous poll of a polling activity remembered; None for none.
+        workflow_id: of the workflow that called the activity; empty where none did.
     """
 
     def __init__(
@@ -80,17 +81,21 @@ class ActivityContext:
         *,
         waited: float = 0.0,
         memory: Any = None,
+        workflow_id: str = "",
     ) -> None:
         #: Notes for the next attempt, in case this one is lost; replaced as a whole.
         self.noted: Mapping[str, str] = dict(noted or {})
         self.waited = waited
         self.memory = memory
+        self.workflow_id = workflow_id
         self._scheduled = scheduled or datetime.now(UTC)
         self._stop = threading.Event()
         self._count: _Count | None = None
         self._most = 0
         self._waiting: WaitReason | None = None
         self._ask_wait: Callable[[], WaitReason | None] = lambda: None
+        #: Why the copy of this work is held; None while it runs.
+        self.held: WaitReason | None = None
         self._readings: dict[tuple[ReadingName, Side], int] = {}
         self._on_cancel: list[Callable[[], None]] = []
         #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
@@ -178,7 +183,7 @@ class ActivityContext:
 
     def report(self) -> ProgressReport:
         """Return the progress and the reason to wait, as they are now."""
-        progress, waiting = self._progress(), self._ask_wait() or self._waiting
+        progress, waiting = self._progress(), self.held or self._ask_wait() or self._waiting
         parts = [str(progress)] if progress else []
         parts += [f"waits for {waiting.why}"] if waiting else []
         # The work adds readings in its thread.

@@ -82,7 +82,8 @@ async def run_activity(client: Client, work: Callable[[ActivityContext], ResultT
     """
     info = activity.info()
     waited = (info.started_time - info.scheduled_time).total_seconds()
-    context = ActivityContext(noted_before(), info.scheduled_time, waited=waited)
+    workflow_id = info.workflow_id or ""
+    context = ActivityContext(noted_before(), info.scheduled_time, waited=waited, workflow_id=workflow_id)
     async with report_to_workflow(client, context) as signals:
 
         def beat() -> None:

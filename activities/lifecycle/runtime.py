@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError
 
 from activities.lifecycle.context import ActivityContext
 from clients.closeable import Closeable
@@ -17,6 +19,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.wire.access import WireAccess
 from clients.stores import Access
 from models.credentials import UnknownCredentials
+from models.lifecycle.auto_throttle import CopyOrders
 from models.lifecycle.status import WaitKind, WaitReason
 from models.settings import Settings
 from models.text import shown
@@ -24,6 +27,8 @@ from spark.engine import SparkEngine
 
 ValueT = TypeVar("ValueT")
 SharedT = TypeVar("SharedT", bound=Closeable)
+
+_QUERY_LIMIT = timedelta(seconds=5)
 
 
 class Runtime:
@@ -90,6 +95,25 @@ class Runtime:
             return future.result(timeout)
         finally:
             future.cancel()
+
+    def copy_orders(self, workflow_ids: Iterable[str]) -> CopyOrders | None:
+        """Return what a migration and its parent order a copy to do; None if Temporal does not answer.
+
+        Args:
+            workflow_ids: the first one orders the automatic throttle, and each of them may be paused.
+        """
+        if self._loop is None:
+            return None
+        answers: list[CopyOrders] = []
+        for workflow_id in dict.fromkeys(workflow_ids):
+            handle = self.client.get_workflow_handle(workflow_id)
+            question = handle.query("copy_orders", result_type=CopyOrders, rpc_timeout=_QUERY_LIMIT)
+            try:
+                answers.append(self.ask(question, _QUERY_LIMIT.total_seconds()))
+            except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError, TimeoutError):
+                return None
+        pause = next((answer.pause for answer in answers if answer.pause), None)
+        return answers[0].model_copy(update={"pause": pause})
 
     def shared(self, make: Callable[[], SharedT]) -> SharedT:
         """Return an object that all steps of this process share: created at the first call, closed with the process.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, get_args, get_type_hints
 
@@ -19,14 +20,18 @@ from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.pacer import Brakes, Pacer
 from activities.lifecycle.polling import PollResult, poll
 from activities.lifecycle.runner import require_open, run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
+from clients.load import Sources
+from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution, InputT
 from models.lifecycle.input import WorkflowInput
 from models.lifecycle.status import WaitKind
 from spark.engine import SparkEngine
+from spark.run import RunStopped
 
 ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
@@ -63,6 +68,7 @@ class StepTask(Generic[InputT_co]):
         self.attempt = attempt
         self.context = context
         self.open = ExitStack()
+        self._tag = ""
 
     def __enter__(self) -> Self:
         return self
@@ -106,8 +112,47 @@ class StepTask(Generic[InputT_co]):
         return self.runtime.engine
 
     def tag(self) -> str:
-        """Return a tag for Spark jobs, which are stopped when the step is cancelled."""
-        return self.runtime.tag(self.run_id, self.context)
+        """Return the tag of the step's Spark jobs, which are stopped when the step is cancelled."""
+        self._tag = self._tag or self.runtime.tag(self.run_id, self.context)
+        return self._tag
+
+    @contextmanager
+    def paced(self, throttle: AutoThrottle | None, tell: Callable[[str], object], credentials: str) -> Generator[None]:
+        """Hold the step's Spark jobs in the block while the workflow or the automatic throttle orders that.
+
+        Args:
+            throttle: of the input.
+            tell: writes `held` into the claim.
+            credentials: name of those whose TLS settings the sources of the throttle need.
+
+        Raises:
+            StoreError: another attempt has taken over.
+        """
+        tag, engine, runtime = self.tag(), self.engine, self.runtime
+        brakes = Brakes(
+            hold=partial(engine.hold, tag),
+            release=partial(engine.release, tag),
+            claim_held=partial(tell, self.attempt.mark),
+            claim_free=partial(tell, ""),
+            stop=partial(engine.cancel, tag),
+        )
+        # A batch has claims of its migration, which orders what all batches do.
+        workflows = (self.attempt.workflow_id, self.context.workflow_id or self.attempt.workflow_id)
+        admin, stores = runtime.admin_of(credentials), runtime.stores_of(credentials)
+        with Pacer(
+            lambda: runtime.copy_orders(workflows),
+            brakes,
+            self.context,
+            lambda wanted: Sources(wanted, admin=admin.tls, zookeeper=stores.common.zookeeper),
+            CopyOrders(throttle=throttle),
+        ) as pacer:
+            pacer.start()
+            try:
+                yield
+            except RunStopped:
+                if pacer.failure is not None:
+                    raise pacer.failure from None
+                raise
 
 
 TaskT = TypeVar("TaskT", bound=StepTask[Any])

@@ -79,7 +79,8 @@ def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
         had_tasks = target.had_tasks()
     _own_target(task, _take_target_unless_late(task))
     taken = time.monotonic()
-    bulk = _copy_and_compare(task, records)
+    with task.paced(task.input.auto_throttle, partial(_hold, task), task.input.credentials):
+        bulk = _copy_and_compare(task, records)
     if had_tasks:  # mutant: metadata-store/lost-tasks-are-not-waited-for
         # The copy of a large store takes longer than late writes can last, so this waits only for small stores.
         task.await_late_writers(taken)
@@ -160,6 +161,11 @@ def _own_target(task: MetadataStoreTask, claim: TargetClaim) -> None:
     with task.target_claim() as target:
         # Only when all is deleted: after an attempt that dies halfway, the next one continues.
         target.renew(ours=True)
+
+
+def _hold(task: MetadataStoreTask, held: str) -> None:
+    with task.target_claim() as target:
+        target.renew(held=held)
 
 
 def _in_the_way(task: MetadataStoreTask) -> Blocker | None:

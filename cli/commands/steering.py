@@ -13,6 +13,7 @@ from temporalio.client import Client
 from cli.inputs import parse_duration, read_object
 from cli.operations import against_temporal, checked, query, query_line, send_update
 from cli.options import Form, Output, WorkflowId, answer, hint
+from models.lifecycle.auto_throttle import AutoThrottle
 from models.lifecycle.change_windows import WindowsReading
 from models.lifecycle.preview import VerbPreview
 from models.lifecycle.status import CutoverPlan, Status
@@ -164,16 +165,26 @@ def throttle_command(
     answer(output, [f"throttle: {limit:g} MB/s" if limit else "throttle: off"], taken)
 
 
+def auto_throttle_command(
+    workflow_id: WorkflowId,
+    throttle: Annotated[
+        str, typer.Argument(metavar="JSON|off", help='Sources and limits, such as {"http":"http://host/"}; off: none.')
+    ],
+    output: Output = Form.TEXT,
+) -> None:
+    """Replace the automatic throttle of the running copy."""
+    wanted = checked(AutoThrottle, {} if throttle == "off" else _read_json(throttle, '{"http":"http://host/may-copy"}'))
+    taken = send_update(workflow_id, "set_auto_throttle", wanted, AutoThrottle)
+    answer(output, [f"automatic throttle: {taken}"], taken)
+
+
 def waves_command(
     workflow_id: WorkflowId,
     change: Annotated[str, typer.Argument(metavar="JSON", help='Fields to change, for example {"parallelism":4}.')],
     output: Output = Form.TEXT,
 ) -> None:
     """Change the waves of a running migration, from the next item on."""
-    try:
-        wanted: Any = json.loads(change)
-    except ValueError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{error}.", 'give a JSON object: {"parallelism":4}') from None
+    wanted = _read_json(change, '{"parallelism":4}')
     checked(WavePolicy, wanted)
     taken = send_update(workflow_id, "change_waves", wanted, WavePolicy)
     answer(output, [f"waves: {taken.model_dump_json(exclude_defaults=True)}"], taken)
@@ -190,3 +201,10 @@ def window_command(
     wanted = checked(WindowChange, {"remaining": parse_duration(remaining)})
     end = send_update(workflow_id, "change_window", wanted, datetime)
     answer(output, [f"the window ends {end:%Y-%m-%d %H:%M:%S}Z"], {"window_ends": end.isoformat()})
+
+
+def _read_json(text: str, example: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise CommandFailed(ExitCode.USAGE, f"{error}.", f"give a JSON object: {example}") from None

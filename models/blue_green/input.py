@@ -12,7 +12,7 @@ from models.addresses import AdminUrl, BrokerUrl, PlainAdminUrl, TlsAdminUrl, Tl
 from models.base import Frozen
 from models.blue_green.phases import Phase
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import CleanupInput
+from models.lifecycle.input import CleanupInput, ThrottledInput
 from models.lifecycle.patterns import matches
 from models.lifecycle.waves import WavePolicy
 from models.store_url import StoreAddress, StoreUrl, parse_store_url
@@ -83,7 +83,7 @@ class IdleSubscriptions(StrEnum):
     COPY = "copy"
 
 
-class BlueGreenInput(CleanupInput):
+class BlueGreenInput(ThrottledInput, CleanupInput):
     """Input of `BlueGreenMigration`.
 
     Attributes:

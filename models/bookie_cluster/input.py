@@ -14,7 +14,7 @@ from models.bookie_registry import REGISTRY, RESERVED
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
 from models.lifecycle.cluster import StoresInput
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import CleanupInput
+from models.lifecycle.input import CleanupInput, ThrottledInput
 from models.store_url import StoreUrl, parse_store_url, require_one_set, require_scheme
 
 KIND = "bookie-cluster"
@@ -109,7 +109,7 @@ class Ends(NamedTuple):
         return f"{self.source.name}-to-{self.target.name}"
 
 
-class BookieClusterInput(CleanupInput, StoresInput):
+class BookieClusterInput(ThrottledInput, CleanupInput, StoresInput):
     """Input of `BookieClusterMigration`.
 
     Attributes:

@@ -44,6 +44,11 @@ class Attempt(NamedTuple):
         started_ms = int(execution.started.timestamp() * 1000)
         return cls(workflow_id, execution.run_id, started_ms, execution.epoch, attempt)
 
+    @property
+    def mark(self) -> str:
+        """Name of the attempt among those of its run."""
+        return f"{self.epoch}/{self.attempt}"
+
     def is_newer_than(self, other: Attempt) -> bool:
         """Return whether this is of a newer run of the same migration, or a newer attempt of the same run."""
         if self.workflow_id != other.workflow_id:
@@ -116,9 +121,12 @@ class PacedClaim(Claim):
 
     Attributes:
         throttle: megabytes of values or entries per second, for all tasks together; None for no limit.
+        held: mark of the attempt whose tasks must stop for now. It names the attempt, so that no other one waits for a
+            worker that has died.
     """
 
     throttle: float | None = None
+    held: str = ""
 
 
 def namespace_record(namespace: str) -> str:

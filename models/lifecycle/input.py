@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from models.base import Frozen, refusal, valid_fields
 from models.field_texts import INTERNAL
+from models.lifecycle.auto_throttle import AutoThrottle
 from models.lifecycle.change_windows import ALWAYS, ChangeWindows
 from models.lifecycle.fields import Bool, Duration, Time
 from models.lifecycle.hook_events import HookName
@@ -207,6 +208,16 @@ class CleanupInput(MigrationInput):
     def deletes_source(self) -> bool:
         """True if a cleanup deletes the old side."""
         return self.cleanup is SourceCleanup.REMOVE
+
+
+class ThrottledInput(MigrationInput):
+    """Base of the input of each migration whose copies can be throttled by themselves.
+
+    Attributes:
+        auto_throttle: sources that stop a copy while they report that the cluster suffers.
+    """
+
+    auto_throttle: AutoThrottle | None = None
 
 
 class Continued(BaseModel):

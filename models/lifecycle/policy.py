@@ -11,6 +11,7 @@ from datetime import datetime
 from pydantic import BaseModel
 
 from models.base import Result
+from models.lifecycle.auto_throttle import Pause
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import ApprovalRequest, Verb, VerbResponse
 
@@ -26,6 +27,7 @@ TOO_SHORT = "the phase is too short to pause"
 WINDOW_WAITS = "the migration already waits in the window; `change_window` moves its end"
 ROLLING_BACK = "the rollback is running"
 CLEANING_UP = "the cleanup is running"
+COPY_STOPS = "the copy stops within seconds, and keeps what it has; `resume` continues"
 CLEANUP_GATE = "the cleanup ends, and the rest stays"
 
 
@@ -37,6 +39,7 @@ class PhasePolicy(Result):
         undo_cost: effect and cost of a rollback now, in one sentence.
         no_rollback: why `rollback` is refused; empty where it is legal.
         no_pause: why `pause` is refused; empty where it is legal.
+        pause_effect: what `pause` does here.
         no_cleanup: why `cleanup` is refused; empty where it is legal.
         gate: what `proceed` does here; empty where no gate is closed.
         after_gate: how that is undone.
@@ -49,6 +52,7 @@ class PhasePolicy(Result):
     undo_cost: str
     no_rollback: str = ""
     no_pause: str = ""
+    pause_effect: str = "pauses before the next step; `resume` continues"
     no_cleanup: str = "there is nothing to clean up before the migration is committed"
     gate: str = ""
     after_gate: Undo = Undo.FREE
@@ -78,6 +82,7 @@ class VerbState(BaseModel):
         policy: of the running phase.
         ended: no verb is legal any more.
         paused: `pause` was accepted, and `resume` was not yet.
+        pause: who paused, since when and why; None without a pause, and for one of an earlier version.
         rollback_wanted: `rollback` was accepted, and the rollback has not started.
         cleanup_wanted: `cleanup` was accepted in the running phase.
         proceed_wanted: `proceed` was accepted in the running phase, or at its gate.
@@ -89,6 +94,7 @@ class VerbState(BaseModel):
     policy: PhasePolicy
     ended: bool = False
     paused: bool = False
+    pause: Pause | None = None
     rollback_wanted: bool = False
     cleanup_wanted: bool = False
     proceed_wanted: bool = False
@@ -152,7 +158,13 @@ class VerbState(BaseModel):
         """Refuse every verb from now on."""
         self.ended = True
         self.paused = False
+        self.pause = None
         self.request = None
+
+    @property
+    def why_paused(self) -> str:
+        """Sender and reason of the pause, for people."""
+        return str(self.pause) if self.pause else "paused by the operator"
 
     def legal(self) -> tuple[Verb, ...]:
         """Return the verbs that would be accepted now."""
@@ -212,19 +224,21 @@ class VerbState(BaseModel):
                 self.request = ApprovalRequest(verb=verb, effect=self.effect_of(verb), by=by, since=now, reason=reason)
             else:
                 self._apply(verb)
+                if verb is Verb.PAUSE:
+                    self.pause = Pause(by=by, since=now, reason=reason)
         return response.model_copy(update={"legal": self.legal()})
 
     def _apply(self, verb: Verb) -> None:
         request, self.request = self.request, None
         match verb:
             case Verb.ROLLBACK:
-                self.rollback_wanted, self.paused = True, False
+                self.rollback_wanted, self.paused, self.pause = True, False, None
             case Verb.CLEANUP:
                 self.cleanup_wanted = True
             case Verb.PAUSE:
                 self.paused = True
             case Verb.RESUME:
-                self.paused = False
+                self.paused, self.pause = False, None
             case Verb.PROCEED:
                 self.proceed_wanted, self.cleanup_wanted = True, False
             case Verb.APPROVE:
@@ -311,7 +325,7 @@ class VerbState(BaseModel):
             case Verb.CLEANUP:
                 return self.policy.cleanup_effect
             case Verb.PAUSE:
-                return "pauses; `resume` continues"
+                return self.policy.pause_effect
             case Verb.RESUME:
                 return "continues"
             case Verb.PROCEED:

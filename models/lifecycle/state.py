@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from models.base import Result
 from models.lifecycle.audit import Audit
+from models.lifecycle.auto_throttle import AutoThrottle
 from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.hook_events import Outbox, Veto
@@ -61,6 +62,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         veto: a hook's refusal of the next cut-over, or of the next wave; None if there is none.
         ask_again: when hooks are asked again after it.
         veto_overridden: an operator overrides vetoes of the cut-over.
+        auto_throttle: of copies, as an operator set it last; None for that of the input.
     """
 
     verbs: VerbState
@@ -91,6 +93,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     veto: Veto | None = None
     ask_again: datetime | None = None
     veto_overridden: bool = False
+    auto_throttle: AutoThrottle | None = None
     facts: FactsT
     figures: FiguresT
     certificate: CertificateT

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypeVar
 
 from models.base import Result
+from models.lifecycle.auto_throttle import Pause
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.fields import Time
 from models.lifecycle.units import Quantity, Unit
@@ -183,6 +184,8 @@ class WaitKind(StrEnum):
     """The end of another migration of the same cluster."""
     THROTTLE = "throttle"
     """The speed limit that the operator set."""
+    AUTO_THROTTLE = "automatic throttle"
+    """Servers of the cluster, which are too busy, or sources that do not say how busy they are."""
     CHANGE_WINDOW = "change window"
     """The next change window."""
     VETO = "veto"
@@ -232,6 +235,7 @@ ENDERS: dict[WaitKind, tuple[Verb, ...]] = {
     WaitKind.CLIENTS: _ON_OR_BACK,
     WaitKind.MIGRATION: _ON_OR_BACK,
     WaitKind.THROTTLE: _ON_OR_BACK,
+    WaitKind.AUTO_THROTTLE: _BACK,
     WaitKind.CHANGE_WINDOW: _BACK,
     WaitKind.VETO: _ON_OR_BACK,
     WaitKind.GATE: _ON_OR_BACK,
@@ -369,6 +373,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
     Attributes:
         progress: of the running activity when its reason to wait last changed; the command line and the pending
             activity's heartbeat have newer values.
+        pause: who has paused it, since when and why; None while it is not paused.
         committed: the point of no return has passed: a rollback is not possible any more.
         legal_verbs: verbs that would be accepted now.
         undo: how the running phase is undone; `undo_cost` says it in a sentence.
@@ -394,6 +399,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
     progress: Progress | None
     waiting: Waiting | None
     paused: bool
+    pause: Pause | None = None
     undo: Undo
     undo_cost: str
     committed: bool = False

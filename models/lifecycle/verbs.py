@@ -30,7 +30,7 @@ class Verb(StrEnum):
 VERB_HELP = {
     Verb.ROLLBACK: "Undo a migration; refused after its point of no return.",
     Verb.CLEANUP: "Clean up the old side of a committed migration.",
-    Verb.PAUSE: "Pause a migration before the next step at which waiting is safe.",
+    Verb.PAUSE: "Stop the running copy, and hold before the next step at which waiting is safe.",
     Verb.RESUME: "Continue after `pause`.",
     Verb.PROCEED: "Open the gate at which a migration waits.",
     Verb.APPROVE: "Agree to a step that another person has asked for.",

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from models.lifecycle.cluster import StoresInput
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import CleanupInput
+from models.lifecycle.input import CleanupInput, ThrottledInput
 from models.lifecycle.units import format_value
 from models.metadata_store.phases import Phase
 from models.store_url import StoreAddress, StoreUrl, parse_store_url, require_one_set
@@ -25,7 +25,7 @@ class Mode(StrEnum):
     OFFLINE = "offline"
 
 
-class MetadataStoreInput(CleanupInput, StoresInput):
+class MetadataStoreInput(ThrottledInput, CleanupInput, StoresInput):
     """Input of `MetadataStoreMigration`.
 
     Attributes:
@@ -80,6 +80,8 @@ class MetadataStoreInput(CleanupInput, StoresInput):
                 "a live migration starts from ZooKeeper: only there brokers and bookies watch the migration flag; "
                 'stop them and use "mode": "offline"'
             )
+        if self.mode is Mode.OFFLINE and self.auto_throttle is not None:
+            raise ValueError("auto_throttle: all services wait for an offline copy, so it must not stop; leave it out")
         if self.mode is Mode.OFFLINE and self.until:
             raise ValueError("until: an offline migration has no copy next to the traffic to rehearse; leave it out")
         if self.mode is Mode.LIVE and self.blocked_deadline < self.preparation_timeout:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 _STOP_CHECK = 0.05
+_REDIRECTS = (301, 302)
 
 
 class HttpServer:
@@ -36,3 +38,27 @@ class HttpServer:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class Answers(HttpServer):
+    """Answers each path with a status and a text, which a test may replace at any time.
+
+    Args:
+        answers: by path; an answer of a redirect has its address as text.
+    """
+
+    def __init__(self, answers: Mapping[str, tuple[int, str]]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                """Send the answer of the path."""
+                status, text = answers[self.path]
+                self.send_response(status)
+                if status in _REDIRECTS:
+                    self.send_header("Location", text)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+                """Write nothing."""
+
+        super().__init__(Handler)

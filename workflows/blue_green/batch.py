@@ -22,15 +22,15 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Undo
 from workflows.blue_green.policy import BATCH_POLICIES
 from workflows.lifecycle.activity_calls import Call
-from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.start import read_start
+from workflows.lifecycle.throttled import ThrottledMigration
 
 # Added to the limits of the steps. Writes are held back, and a server that does not answer must not prolong that.
 _GRACE = timedelta(minutes=2)
 
 
 @workflow.defn
-class BlueGreenBatch(Migration[BatchInput, BatchState]):
+class BlueGreenBatch(ThrottledMigration[BatchInput, BatchState]):
     """Move one batch of namespaces; a child of `BlueGreenMigration`."""
 
     @workflow.init

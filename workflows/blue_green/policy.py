@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from models.blue_green.phases import BatchPhase, Phase
-from models.lifecycle.policy import CLEANING_UP, CLEANUP_GATE, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
+from models.lifecycle.policy import (
+    CLEANING_UP,
+    CLEANUP_GATE,
+    COPY_STOPS,
+    ROLLING_BACK,
+    TOO_SHORT,
+    WINDOW_WAITS,
+    PhasePolicy,
+)
 from models.lifecycle.status import Undo
 
 AFTER_MOVE = (
@@ -24,6 +32,7 @@ POLICIES: dict[Phase, PhasePolicy] = {
         undo=Undo.METADATA,
         undo_cost="a running batch is rolled back if none of its topics is terminated, and completed otherwise; "
         "namespaces that have moved stay on green",
+        pause_effect="no batch starts, and a copy of backlogs stops within seconds; `resume` continues",
     ),
     Phase.COMPLETE: PhasePolicy(
         undo=Undo.COPY_BACK, undo_cost=AFTER_MOVE, no_rollback="the migration is being completed", no_pause=TOO_SHORT
@@ -56,6 +65,7 @@ BATCH_POLICIES: dict[BatchPhase, PhasePolicy] = {
     BatchPhase.SEED: PhasePolicy(
         undo=Undo.FREE,
         undo_cost="clients are not affected; copies stay on green, and the next run continues them",
+        pause_effect=COPY_STOPS,
     ),
     BatchPhase.QUIESCE: PhasePolicy(
         undo=Undo.FREE, undo_cost="writes are released, and clients stay on blue", no_pause=_HELD_BACK

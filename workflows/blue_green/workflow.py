@@ -24,9 +24,9 @@ from workflows.blue_green.grace import GraceWindow
 from workflows.blue_green.policy import POLICIES
 from workflows.blue_green.source import NamespaceSource
 from workflows.lifecycle.activity_calls import Call
-from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.precheck import not_ready, require_ready
 from workflows.lifecycle.start import read_start
+from workflows.lifecycle.throttled import ThrottledMigration
 from workflows.lifecycle.wave_steering import MigrationSteering, change_waves, changed_waves, no_more_items
 from workflows.lifecycle.waves import Waves
 
@@ -35,7 +35,7 @@ _UNDECIDED = "starts the migration"
 
 
 @workflow.defn
-class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
+class BlueGreenMigration(ThrottledMigration[BlueGreenInput, BlueGreenState]):
     """Move all traffic of a blue Pulsar cluster to a green one (PIP-188)."""
 
     @workflow.init

@@ -5,7 +5,15 @@ from __future__ import annotations
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import SwitchCensus
-from models.lifecycle.policy import CLEANING_UP, CLEANUP_GATE, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
+from models.lifecycle.policy import (
+    CLEANING_UP,
+    CLEANUP_GATE,
+    COPY_STOPS,
+    ROLLING_BACK,
+    TOO_SHORT,
+    WINDOW_WAITS,
+    PhasePolicy,
+)
 from models.lifecycle.status import Undo
 
 WINDOW_OVER = (
@@ -28,7 +36,9 @@ _COMMON: dict[Phase, PhasePolicy] = {
         undo=Undo.FREE, undo_cost="nothing is copied yet; a rollback ends the switch", no_pause=TOO_SHORT
     ),
     Phase.BUILD: PhasePolicy(
-        undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copies from the target"
+        undo=Undo.FREE,
+        undo_cost="brokers are not affected; a rollback removes the copies from the target",
+        pause_effect=COPY_STOPS,
     ),
     Phase.CLEANUP: PhasePolicy(
         undo=Undo.NONE,
@@ -50,7 +60,9 @@ _COMMON: dict[Phase, PhasePolicy] = {
 _RESTART: dict[Phase, PhasePolicy] = {
     **_COMMON,
     Phase.BUILD: PhasePolicy(
-        undo=Undo.FREE, undo_cost="brokers are not affected; the copies stay in the target for the next start"
+        undo=Undo.FREE,
+        undo_cost="brokers are not affected; the copies stay in the target for the next start",
+        pause_effect=COPY_STOPS,
     ),
     Phase.SWITCH: PhasePolicy(
         undo=Undo.METADATA,

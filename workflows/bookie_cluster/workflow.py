@@ -35,9 +35,9 @@ from workflows.bookie_cluster.policy import AFTER_CUTOVER, POLICIES, with_target
 from workflows.bookie_cluster.updates import SwitchUpdates
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import FAILURES, cause_of
-from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.precheck import not_ready, require_ready
 from workflows.lifecycle.start import read_start
+from workflows.lifecycle.throttled import ThrottledMigration
 
 LAB_ONLY = "LAB ONLY: ids are not checked; messages can be lost"
 
@@ -52,7 +52,7 @@ _FIRST_WORD = timedelta(minutes=1)
 
 
 @workflow.defn
-class BookieClusterMigration(Migration[BookieClusterInput, BookieClusterState]):
+class BookieClusterMigration(ThrottledMigration[BookieClusterInput, BookieClusterState]):
     """Switch a Pulsar cluster to another BookKeeper cluster (PIP-477)."""
 
     @workflow.init

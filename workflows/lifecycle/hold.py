@@ -199,7 +199,8 @@ class CutoverHold:
     def _reason(self) -> _Reason | None:
         """Return why the cut-over does not start now; None if it does."""
         if self._verbs.paused:
-            return _PAUSED
+            enders = (Verb.RESUME, Verb.ROLLBACK)
+            return _Reason(WaitKind.PAUSE, self._verbs.why_paused, "give `resume` to continue", enders)
         if self.plan.hold:
             return _HELD
         at = self.plan.at
@@ -214,7 +215,6 @@ class CutoverHold:
         return None
 
 
-_PAUSED = _Reason(WaitKind.PAUSE, "paused by the operator", "give `resume` to continue", (Verb.RESUME, Verb.ROLLBACK))
 _HELD = _Reason(
     WaitKind.HOLD,
     "the operator's `proceed` to cut over",

@@ -249,7 +249,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Take the verb `cleanup`."""
         self._signalled(Verb.CLEANUP, reason)
 
-    @workflow.signal(description="Hold before the next step that is safe to wait at. Optional: a reason.")
+    @workflow.signal(description="Stop the running copy, and hold before the next step. Optional: a reason.")
     def pause(self, *reason: Any) -> None:
         """Take the verb `pause`."""
         self._signalled(Verb.PAUSE, reason)

@@ -85,6 +85,7 @@ class StatusBoard:
             progress=state.progress,
             waiting=self._waiting(),
             paused=state.verbs.paused,
+            pause=state.verbs.pause,
             undo=state.verbs.policy.undo,
             undo_cost=state.verbs.policy.undo_cost,
             committed=state.committed,

@@ -123,7 +123,7 @@ class Timers:
         while self._verbs.paused:
             self._status.wait_for(
                 WaitKind.PAUSE,
-                "paused by the operator",
+                self._verbs.why_paused,
                 action="give `resume` to continue",
                 ends_on=[verb for verb in (Verb.RESUME, Verb.ROLLBACK) if verb in self._verbs.legal()],
             )

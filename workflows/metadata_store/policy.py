@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from models.lifecycle.policy import CLEANING_UP, CLEANUP_GATE, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
+from models.lifecycle.policy import (
+    CLEANING_UP,
+    CLEANUP_GATE,
+    COPY_STOPS,
+    ROLLING_BACK,
+    TOO_SHORT,
+    WINDOW_WAITS,
+    PhasePolicy,
+)
 from models.lifecycle.status import Undo
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
@@ -14,7 +22,9 @@ AFTER_COMMIT = (
 _BLOCKED = "metadata writes are blocked, and a pause would prolong that; `rollback` unblocks them"
 
 _DURING_TRAFFIC = PhasePolicy(
-    undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copy from the target"
+    undo=Undo.FREE,
+    undo_cost="brokers are not affected; a rollback removes the copy from the target",
+    pause_effect=COPY_STOPS,
 )
 
 POLICIES: dict[Phase, PhasePolicy] = {
@@ -22,7 +32,9 @@ POLICIES: dict[Phase, PhasePolicy] = {
         undo=Undo.FREE, undo_cost="nothing was changed; a rollback ends the migration", no_pause=TOO_SHORT
     ),
     Phase.PRE_COPY: _DURING_TRAFFIC,
-    Phase.CATCH_UP: _DURING_TRAFFIC,
+    Phase.CATCH_UP: _DURING_TRAFFIC.model_copy(
+        update={"pause_effect": "holds before the cut-over, with the copy kept up to date; `resume` continues"}
+    ),
     Phase.PREPARATION: PhasePolicy(
         undo=Undo.METADATA,
         undo_cost="a rollback sets the flag to FAILED: brokers write to the source at once, and the copy is removed",

@@ -34,9 +34,10 @@ from models.migration_flag import BLOCKING_PHASES, FlagPhase
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.caller import by
 from workflows.lifecycle.failures import FAILURES
-from workflows.lifecycle.migration import Migration, refused
+from workflows.lifecycle.migration import refused
 from workflows.lifecycle.precheck import not_ready, require_ready
 from workflows.lifecycle.start import read_start
+from workflows.lifecycle.throttled import ThrottledMigration
 from workflows.metadata_store.policy import POLICIES, offline_copy, policies_of
 from workflows.metadata_store.watcher import on_watcher
 from workflows.metadata_store.window import LATE, ValidationWindow
@@ -66,7 +67,7 @@ _METHOD = "path, value, version and counters of every record: XXH3 sums by path,
 
 
 @workflow.defn
-class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
+class MetadataStoreMigration(ThrottledMigration[MetadataStoreInput, MetadataStoreState]):
     """Move a Pulsar cluster's metadata to another store (PIP-454)."""
 
     @workflow.init

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import TypeVar
 
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
@@ -61,17 +61,25 @@ def seed(task: BatchTask) -> CopyFigures:
     """
     guards, store = task.guards, task.store
     rounds: list[CopyFigures] = []
-    for guard, idle in _idle(task, guards, store).items():
-        guard.note(throttle=task.input.copy_throttle)
-        copy = _copy_of(task, guard)
-        for _ in range(_SEED_ROUNDS):
-            figures = seed_topics(copy, idle)
-            rounds.append(figures)
-            _require_equal(compare_entries(copy, idle))
-            if figures.entries <= _LITTLE:
-                break
+    with task.paced(task.input.auto_throttle, partial(_hold, task), task.input.blue.credentials):
+        for guard, idle in _idle(task, guards, store).items():
+            guard.note(throttle=task.input.copy_throttle)
+            copy = _copy_of(task, guard)
+            for _ in range(_SEED_ROUNDS):
+                figures = seed_topics(copy, idle)
+                rounds.append(figures)
+                _require_equal(compare_entries(copy, idle))
+                if figures.entries <= _LITTLE:
+                    break
     # Rounds see the same topics again.
     return _sum(rounds).model_copy(update={"topics": max((figures.topics for figures in rounds), default=0)})
+
+
+def _hold(task: BatchTask, held: str) -> None:
+    # With a session of its own: another thread uses the step's.
+    with task.blue_store() as store:
+        for namespace in task.input.batch:
+            NamespaceGuard(store, task.attempt, namespace).note(held=held)
 
 
 @step(BatchTask)
@@ -209,6 +217,7 @@ def _copy_of(
     )
     return SubscriptionCopy(
         engine=runtime.engine,
+        tag=task.tag(),
         ends=ends,
         blue=task.blue,
         green=task.green,

@@ -104,8 +104,7 @@ def compare_entries(copy: SubscriptionCopy, topics: Collection[TopicName]) -> tu
             copy.note(topic, seen[topic], compared=len(seen[topic].record.positions))
         copy.progress(total, total)
 
-    tag = copy.engine.new_tag("compare")
-    jobs.compare(copy.engine, copy.ends, list(topics), next_copy, tag=tag, on_part=take, check=copy.check)
+    jobs.compare(copy.engine, copy.ends, list(topics), next_copy, tag=copy.tag, on_part=take, check=copy.check)
     return tuple(sorted(differences)[:_MOST_DIFFERENCES])
 
 

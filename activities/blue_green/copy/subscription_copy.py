@@ -85,6 +85,7 @@ class SubscriptionCopy:
 
     Attributes:
         engine: the Spark session.
+        tag: of its jobs.
         ends: both clusters, as executors reach them.
         blue: blue's admin interface.
         green: green's.
@@ -95,6 +96,7 @@ class SubscriptionCopy:
     """
 
     engine: SparkEngine
+    tag: str
     ends: CopyEnds
     blue: PulsarAdminReader
     green: PulsarAdminReader
@@ -178,14 +180,13 @@ def read_through_broker(stats: InternalStats) -> bool:
 
 def _copy(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
     tally = _Tally(copy, idle)
-    tag = copy.engine.new_tag("copy")
     jobs.copy(
         copy.engine,
         # Concurrent tasks share the throttle.
-        replace(copy.ends, parallelism=max(1, min(len(idle), jobs.width(copy.engine, copy.ends, tag)))),
+        replace(copy.ends, parallelism=max(1, min(len(idle), jobs.width(copy.engine, copy.ends, copy.tag)))),
         list(idle),
         tally.next_copy,
-        tag=tag,
+        tag=copy.tag,
         on_part=tally.take,
         check=copy.check,
     )

@@ -82,6 +82,7 @@ def make_copy(namespace: Clusters, engine: SparkEngine) -> Iterator[MakeCopy]:
                 records.set(CLAIM, claim.encode(), node.version)
         return SubscriptionCopy(
             engine=engine,
+            tag=engine.new_tag("copy"),
             ends=CopyEnds(
                 store=store,
                 attempt=attempt,

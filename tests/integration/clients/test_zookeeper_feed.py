@@ -10,6 +10,8 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from clients.errors import StoreConflict, StoreDenied, StoreUnreachable
+from clients.load import NoReading, Sources
+from clients.tls import Tls
 from clients.zookeeper import (
     ChangeFeed,
     Check,
@@ -21,6 +23,7 @@ from clients.zookeeper import (
     four_letter,
 )
 from clients.zookeeper.access import ZooKeeperAccess
+from models.lifecycle.auto_throttle import AutoThrottle
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.server import Server
 from tests.support.clients.destinations import LOOPBACK_PLAIN
@@ -226,6 +229,19 @@ def test_coordination_that_is_denied_at_once(url: StoreUrl, monkeypatch: pytest.
     monkeypatch.setattr(KazooClient, "start_async", start_and_be_denied)
     with pytest.raises(StoreDenied), Coordination(url, access=NONSENSE, timeout=5):
         pytest.fail("it was let in")
+
+
+def test_load_of_a_server(server: Server, kazoo: Any) -> None:
+    """The automatic throttle reads `mntr`: requests that wait, and the time that requests since the last look took."""
+    wanted = AutoThrottle(zookeepers=(server.address, "127.0.0.1:1"))
+    with Sources(wanted, admin=Tls()) as sources:
+        source, away = sources.all
+        (waiting,) = source.read()
+        assert waiting.value <= 1
+        kazoo.exists("/zookeeper")
+        assert [reading.unit for reading in source.read()] == ["", " ms"]
+        with pytest.raises(NoReading, match=r"127\.0\.0\.1:1 does not answer `mntr`"):
+            away.read()
 
 
 def test_four_letter(server: Server, kazoo: Any) -> None:

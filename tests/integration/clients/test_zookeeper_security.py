@@ -14,13 +14,16 @@ from cli.doctor.findings import Level
 from cli.doctor.servers import server_findings
 from cli.migrations import Servers
 from clients.errors import NoCredentials, NoServer, StoreDenied, StoreError, StoreUnreachable
+from clients.load import Sources
 from clients.sasl import Login
 from clients.store import Record
 from clients.stores import Access, StoreAccess, open_cas
+from clients.tls import Tls
 from clients.zookeeper import ChangeFeed, Connection, Coordination, ZooKeeperReader, ZooKeeperWriter, four_letter
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.coordination import zookeeper_release
 from clients.zookeeper.sessions import unsigned
+from models.lifecycle.auto_throttle import AutoThrottle
 from models.settings import Settings
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.provision import Toolchain
@@ -153,6 +156,8 @@ def test_claims_and_words(url: StoreUrl, secure: SecureZooKeeper) -> None:
     with Coordination(url, access=secure.access) as session:
         connections = four_letter(url.hosts[0], "cons", access=secure.access) or ""
         assert f"sid=0x{unsigned(session.session_id):x}" in connections
+    with Sources(AutoThrottle(zookeepers=url.hosts), admin=Tls(), zookeeper=secure.access) as sources:
+        assert sources.all[0].read()
 
 
 def test_a_session_logs_in_again(stack: Stack, url: StoreUrl, secure: SecureZooKeeper) -> None:

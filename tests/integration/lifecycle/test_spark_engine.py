@@ -17,6 +17,7 @@ import pytest
 
 from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
 from spark.engine import SparkEngine
+from spark.fence import CopyHeld
 from tests.support.lifecycle.planted import SecretWatch
 from tests.support.waiting import wait_for, wait_until_equal
 
@@ -46,6 +47,13 @@ def _fail_during_long_tasks(item: str) -> None:
 
 def _divide(number: int) -> float:
     return 1 / number
+
+
+def _release_slot_once(marker: str) -> str:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        raise CopyHeld
+    return marker
 
 
 def _take_long(marker: str) -> None:
@@ -132,6 +140,20 @@ def test_results_come_in_the_order_of_the_items(engine: SparkEngine) -> None:
     """Each item gets its result, in its place, however many there are."""
     assert engine.run(list(range(-20, 0)), abs, tag="order") == list(range(20, 0, -1))
     assert engine.run([], abs, tag="none") == []
+
+
+def test_a_held_task_runs_again(engine: SparkEngine, tmp_path: Path) -> None:
+    """A held run starts no task; one that has given its slot back starts again, and its result counts once."""
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    engine.hold("held")
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(engine.run, [first, second], _release_slot_once, tag="held")
+        assert engine.run([-1], abs, tag="other") == [1]
+        assert not held.done()
+        assert not engine.waits_for("held")
+        assert not Path(first).exists()
+        engine.release("held")
+        assert held.result(30) == [first, second]
 
 
 def test_a_typed_error_reaches_the_driver(engine: SparkEngine) -> None:

@@ -27,6 +27,12 @@ class _InProcess:
         """Return a new tag; see `SparkEngine.new_tag`."""
         return name
 
+    def hold(self, tag: str) -> None:
+        """Ignore it; see `SparkEngine.hold`."""
+
+    def release(self, tag: str) -> None:
+        """Ignore it; see `SparkEngine.release`."""
+
     def counted(self, tag: str) -> int:
         """Count jobs; see `SparkEngine.counted`."""
         del tag

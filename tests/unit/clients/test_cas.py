@@ -15,7 +15,7 @@ from clients.cas.claims import ClaimKeeper, require_newest
 from clients.cas.store import TRIES, Check, Create, retry, retry_each, write_alone
 from clients.errors import ClaimHeld, StoreConflict, StoreContention, Superseded, VersionConflict
 from models.lifecycle.claim import CLAIM, Attempt, PacedClaim
-from spark.fence import WriteFence
+from spark.fence import CopyHeld, WriteFence
 from tests.support.clients.claims import attempt_of
 from tests.support.clients.memory_store import MemoryStore
 
@@ -189,6 +189,41 @@ def test_no_throttle_while_a_caller_is_blocked() -> None:
     held = PacedClaim(**attempt_of("one", epoch=9)._asdict())
     with pytest.raises(Superseded):
         WriteFence(lambda: held, attempt=me, what="the store", parallelism=1, paced=False).check(1)
+
+
+def test_a_held_task_waits_and_then_gives_its_slot_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short hold costs nothing; after a longer one the task ends, and a newer attempt ends it in between.
+
+    The hold of a worker that died holds no other attempt, and no copy that clients wait for.
+    """
+    now, me = [0.0], attempt_of("one")
+    claim = PacedClaim(**me._asdict(), held=me.mark)
+    free_at = 5.0
+
+    def read() -> PacedClaim:
+        return claim if now[0] < free_at else claim.model_copy(update={"held": ""})
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(spark.fence, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def fence(me: Attempt = me, *, paced: bool = True) -> WriteFence:
+        return WriteFence(read, attempt=me, what="the store", parallelism=1, paced=paced, sleep=sleep)
+
+    fence().check(1)
+    assert 5 <= now[0] < 7
+    now[0], free_at = 0.0, 3_600.0
+    with pytest.raises(CopyHeld):
+        fence().check(1)
+    assert 20 <= now[0] < 25
+    now[0] = 0.0
+    fence(paced=False).check(1)
+    claim = PacedClaim(**attempt_of("one", attempt=2)._asdict(), held=me.mark)
+    fence(attempt_of("one", attempt=2)).check(1)
+    assert now[0] == 0
+    with pytest.raises(Superseded):
+        fence().check(1)
 
 
 def test_an_answer_of_the_fence_counts_from_the_question_on(monkeypatch: pytest.MonkeyPatch) -> None:

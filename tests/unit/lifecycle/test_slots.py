@@ -103,3 +103,20 @@ def test_a_stopped_run_does_not_wait() -> None:
         with slots.slot("other", stopped, urgent=False) as has_slot:
             assert not has_slot
         assert not slots.waits("other")
+
+
+def test_a_held_run_starts_nothing_and_is_in_no_others_way() -> None:
+    """Held runs have the fewest slots, and must not come first; released, they continue. Urgent work is not held."""
+    slots = SlotScheduler(lambda: Limits(2, 2, 9))
+    slots.hold("held")
+    with ExitStack() as stack, waiting(slots, "held") as held:
+        wait_until_equal("the wait", lambda: slots._waiting["held"], 1, 10)  # pyright: ignore[reportPrivateUsage]
+        assert not slots.waits("held"), "it waits for no slot"
+        hold(stack, slots, "other", 1)
+        with waiting(slots, "other") as other:
+            assert other.wait(10)
+        assert not held.is_set()
+        with slots.slot("held", GOES_ON, urgent=True) as has_slot:
+            assert has_slot
+        slots.release("held")
+        assert held.wait(10)

@@ -9,7 +9,8 @@ import pytest
 from pyspark import Accumulator
 
 from clients.errors import StoreConflict, StoreError, StoreUnreachable
-from spark.tally import Tally, TallyParam, with_error_capture
+from spark.fence import CopyHeld
+from spark.tally import Held, Tally, TallyParam, with_error_capture
 
 numbers = itertools.count()
 
@@ -55,3 +56,14 @@ def test_a_final_error_is_reported_at_once() -> None:
     tally = new_tally()
     assert list(with_error_capture(fail, tally, 4)([error])) == []
     assert tally.value.errors == (error,)
+
+
+def test_a_held_task_has_neither_a_result_nor_an_error() -> None:
+    """The driver runs it again when the copy continues, and counts it then."""
+
+    def release_slot(_: int) -> Done:
+        raise CopyHeld
+
+    tally = new_tally()
+    assert list(with_error_capture(release_slot, tally, 4)([1])) == [Held()]
+    assert tally.value == Tally()

@@ -11,6 +11,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.audit import fault_of
+from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind, WaitReason
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
@@ -163,6 +164,56 @@ async def test_throttle(stage: Harness, step: str, mode: str) -> None:
         f"throttle is now 2.5 MB/s, set by {UNNAMED}",
         f"throttle is now off, set by {UNNAMED}",
     ]
+
+
+async def test_pause_and_throttle_reach_a_running_copy(stage: Harness) -> None:
+    """The copy learns by a query who has paused it, and what throttles it; neither adds an activity."""
+    hang = Hang()
+    wanted = {"http": "http://127.0.0.1:9/may-copy"}
+    run = await stage.start(Script(pre_copy=hang), validation_window="PT0S", auto_throttle=wanted)
+    await hang.entered()
+    assert await _orders(run) == CopyOrders(throttle=AutoThrottle.model_validate(wanted))
+    answer = await run.steer(Verb.PAUSE)
+    assert answer.why == "the copy stops within seconds, and keeps what it has; `resume` continues"
+    pause = (await _orders(run)).pause
+    assert pause is not None
+    assert str(pause) == "paused by the operator"
+    assert (await run.status()).pause == pause
+    await run.update("set_auto_throttle", AutoThrottle())
+    await run.signal(Verb.RESUME)
+    assert await _orders(run) == CopyOrders(throttle=AutoThrottle())
+    assert (await run.status()).pause is None
+    hang.release()
+    report = await run.report()
+    assert any("the automatic throttle is now off" in note for note in report.notes)
+    assert run.script.steps.count("pre_copy") == 1
+
+
+async def test_a_rollback_ends_a_pause(stage: Harness) -> None:
+    """A copy that stops for the rollback is not held on its way."""
+    hang = Hang()
+    run = await stage.start(Script(pre_copy=hang))
+    await hang.entered()
+    await run.signal(Verb.PAUSE, "OPS-7")
+    assert (await _orders(run)).pause is not None
+    await run.signal(Verb.ROLLBACK)
+    assert (await _orders(run)).pause is None
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+
+
+async def _orders(run: Run) -> CopyOrders:
+    return CopyOrders.model_validate(await run.handle.query("copy_orders"))
+
+
+async def test_no_throttle_of_an_offline_copy(stage: Harness) -> None:
+    """The update is refused as the input is: all services wait for this copy."""
+    hang = Hang()
+    run = await stage.start(Script(copy_whole=hang), mode="offline", validation_window="PT0S")
+    await hang.entered()
+    refusal = await run.refusal("set_auto_throttle", {"http": "http://127.0.0.1:9/"})
+    assert "all services wait for an offline copy" in refusal.message
+    hang.release()
+    await run.report()
 
 
 async def test_throttle_where_nothing_is_copied(stage: Harness) -> None:

@@ -1,0 +1,199 @@
+"""Keeps a running copy to what its workflow orders, and to the automatic throttle: it stops, and continues.
+
+A pause by an operator and one by the throttle are the same: the copy is held, for a reason that its status shows. Held
+means that no task gets a slot, and that writing tasks stop at their fence, as the claim tells them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from activities.lifecycle.context import ActivityContext
+from clients.closeable import Closeable
+from clients.errors import FinalError, StoreError
+from clients.load import NoReading, Source, Sources
+from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders
+from models.lifecycle.status import WaitKind, WaitReason
+from models.text import shown
+
+_log = logging.getLogger(__name__)
+
+# How often the workflow is asked; a pause takes effect that soon.
+_ASK_EVERY = 2.0
+# How often a held copy checks that no other attempt has taken over; its tasks may all have ended.
+_CONFIRM_EVERY = 10.0
+_AT_ONCE = 16
+_NAMED = 3
+
+
+class Brakes(NamedTuple):
+    """What holds a copy.
+
+    Attributes:
+        hold: starts no more tasks.
+        release: starts tasks again.
+        claim_held: writes into the claim that this attempt's copy is held; raises if another attempt has taken over.
+        claim_free: writes there that it may run.
+        stop: ends the copy.
+    """
+
+    hold: Callable[[], None]
+    release: Callable[[], None]
+    claim_held: Callable[[], object]
+    claim_free: Callable[[], object]
+    stop: Callable[[], None]
+
+
+class Throttle(Closeable):
+    """The automatic throttle: looks at its sources from time to time.
+
+    Args:
+        wanted: its sources, with their limits.
+        open_sources: connects to them.
+    """
+
+    def __init__(self, wanted: AutoThrottle, open_sources: Callable[[AutoThrottle], Sources]) -> None:
+        self.wanted = wanted
+        self._sources = open_sources(wanted)
+        self._due = 0.0
+        self._why = ""
+        self._since = datetime.now(UTC)
+
+    def reason(self) -> WaitReason | None:
+        """Return why the copy must wait, after a look if one is due; None if it may run."""
+        if (now := time.monotonic()) >= self._due:
+            self._due = now + self.wanted.every.total_seconds()
+            self._look()
+        if not self._why:
+            return None
+        return WaitReason(
+            kind=WaitKind.AUTO_THROTTLE, why=f"the automatic throttle, since {self._since:%H:%M:%S}Z: {self._why}"
+        )
+
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
+        self._sources.close()
+
+    def _look(self) -> None:
+        sources = self._sources.all
+        with ThreadPoolExecutor(max(1, min(len(sources), _AT_ONCE)), thread_name_prefix="throttle") as pool:
+            objections = [why for why in pool.map(_objection, sources) if why]
+        more = f"; and {len(objections) - _NAMED} more" if len(objections) > _NAMED else ""
+        if objections and not self._why:
+            self._since = datetime.now(UTC)
+        self._why = f"{'; '.join(objections[:_NAMED])}{more}"
+
+
+def _objection(source: Source) -> str:
+    """Return why a source objects to the copy; empty if it does not. What is not known objects."""
+    try:
+        readings = source.read()
+    except NoReading as error:
+        return f"{source.name}: {error}"
+    return "; ".join(f"{source.name}: {reading}" for reading in readings if reading.too_high)
+
+
+class Pacer(Closeable):
+    """Holds one copy while it must not run; a context manager, in a thread of its own.
+
+    Args:
+        ask: returns the orders of the workflow; None if it does not answer.
+        brakes: of the copy.
+        context: of the activity; shows why the copy waits.
+        open_sources: connects to the sources of the automatic throttle.
+        orders: until the workflow answers.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], CopyOrders | None],
+        brakes: Brakes,
+        context: ActivityContext,
+        open_sources: Callable[[AutoThrottle], Sources],
+        orders: CopyOrders,
+    ) -> None:
+        self._ask = ask
+        self._brakes = brakes
+        self._context = context
+        self._open_sources = open_sources
+        self._orders = orders
+        self._throttle: Throttle | None = None
+        self._held = False
+        self._told = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
+        #: Why this attempt must end; None while it may run.
+        self.failure: Exception | None = None
+
+    def start(self) -> None:
+        """Look once, so that no task starts too early, and then again and again."""
+        self.look()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End, and let the copy's tasks run again; harmless when done twice."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._throttle is not None:
+            self._throttle.close()
+        self._brakes.release()
+        self._context.held = None
+
+    def look(self) -> None:
+        """Ask for orders, look at the sources, and hold the copy or let it run.
+
+        Raises:
+            StoreError: another attempt has taken over.
+        """
+        self._orders = self._ask() or self._orders
+        reason = self._reason()
+        held = reason is not None
+        if held != self._held:
+            (self._brakes.hold if held else self._brakes.release)()
+        self._context.held = reason
+        if held != self._held or (held and time.monotonic() > self._told + _CONFIRM_EVERY):
+            try:
+                (self._brakes.claim_held if held else self._brakes.claim_free)()
+            except FinalError:
+                raise
+            except StoreError as error:
+                # The tasks that run find the store as it is. The next look tells them.
+                _log.warning("the copy's claim cannot be written: %s", error)
+                return
+            self._told = time.monotonic()
+        self._held = held
+
+    def _reason(self) -> WaitReason | None:
+        if (pause := self._orders.pause) is not None:
+            return WaitReason(kind=WaitKind.PAUSE, why=str(pause), action="give `resume` to continue")
+        wanted = self._orders.throttle
+        if self._throttle is not None and self._throttle.wanted != wanted:
+            self._throttle.close()
+            self._throttle = None
+        if wanted is None:
+            return None
+        if self._throttle is None:
+            try:
+                self._throttle = Throttle(wanted, self._open_sources)
+            except OSError as error:
+                why = f"the automatic throttle: the files of the TLS settings cannot be used: {shown(str(error))}"
+                return WaitReason(kind=WaitKind.AUTO_THROTTLE, why=why)
+        return self._throttle.reason()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_ASK_EVERY):
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001 - the step raises it
+                # Without orders the copy may neither run nor wait: the next attempt asks again.
+                self.failure = error
+                self._brakes.stop()
+                self._brakes.release()
+                return

@@ -1,0 +1,185 @@
+"""Sources of the automatic throttle: metrics of real servers, and HTTP endpoints."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clients.load
+from clients.load import NoReading, Reading, Sources
+from clients.tls import Tls
+from models.lifecycle.auto_throttle import AutoThrottle
+from tests.support.http_server import Answers, HttpServer
+
+METRICS = Path(__file__).parent / "metrics"
+
+
+def read(answers: dict[str, tuple[int, str]], **wanted: str) -> list[Reading]:
+    """Return what the only source reports; paths in its fields become addresses."""
+    with Answers(answers) as server:
+        urls: dict[str, object] = {}
+        for name, value in wanted.items():
+            if value.startswith("/"):
+                url = f"{server.base_url}{value}"
+                urls[name] = url if name == "http" else [url]
+        throttle = AutoThrottle.model_validate({"timeout": "1s", **wanted, **urls})
+        with Sources(throttle, admin=Tls()) as sources:
+            (source,) = sources.all
+            return source.read()
+
+
+def page(name: str) -> tuple[int, str]:
+    """Return a page as a real server has answered it, or lines of it."""
+    return 200, (METRICS / name).read_text()
+
+
+def test_latency_of_bookies() -> None:
+    """The slowest one in a hundred entries counts, over all threads of the bookie; requests that failed do not."""
+    answers = {"/metrics": page("bookie-4.17.txt")}
+    (reading,) = read(answers, bookies="/metrics", bookie_latency="4ms")
+    assert str(reading) == "the time to add entries (99 %) is 4.845 ms, and the limit is 4 ms"
+    assert reading.too_high
+    (reading,) = read(answers, bookies="/metrics", bookie_latency="5ms")
+    assert not reading.too_high
+
+
+def test_latency_of_brokers() -> None:
+    """A broker answers `/metrics` with a redirect, as a real one does."""
+    answers = {"/metrics": (302, "/metrics/"), "/metrics/": page("broker-5.0.txt")}
+    (reading,) = read(answers, brokers="/metrics", broker_latency="10ms")
+    assert reading.value > 10
+    assert reading.too_high
+
+
+@pytest.mark.parametrize(("kind", "name"), [("bookies", "bookie-4.17-idle.txt"), ("brokers", "broker-5.0-idle.txt")])
+def test_idle_servers_do_not_stop_a_copy(kind: str, name: str) -> None:
+    """A server without requests reports that it is no number."""
+    assert "NaN" in page(name)[1]
+    (reading,) = read({"/metrics": page(name)}, **{kind: "/metrics"})
+    assert reading.value == 0
+
+
+def as_json(values: Mapping[str, int]) -> str:
+    """Return values as ZooKeeper's AdminServer writes them."""
+    return json.dumps({"outstanding_requests": 7, **values})
+
+
+def as_metrics(values: Mapping[str, int]) -> str:
+    """Return values as ZooKeeper's metrics for Prometheus have them."""
+    named = {"sum_readlatency": "readlatency_sum", "cnt_readlatency": "readlatency_count"}
+    return "outstanding_requests 7\n" + "".join(f"{named[name]} {value}\n" for name, value in values.items())
+
+
+@pytest.mark.parametrize("written", [as_json, as_metrics])
+def test_zookeeper_counts_since_the_last_look(written: Callable[[Mapping[str, int]], str]) -> None:
+    """The average since ZooKeeper's start would hide that it is slow now."""
+    early, late = {"cnt_readlatency": 100, "sum_readlatency": 50}, {"cnt_readlatency": 110, "sum_readlatency": 1_050}
+    answers: dict[str, tuple[int, str]] = {}
+    with Answers(answers) as server:
+        wanted = AutoThrottle.model_validate(
+            {"zookeeper_metrics": [f"{server.base_url}/metrics"], "zookeeper_latency": "99ms"}
+        )
+        with Sources(wanted, admin=Tls()) as sources:
+            (source,) = sources.all
+            seen: list[list[Reading]] = []
+            for values in (early, late, early):
+                answers["/metrics"] = 200, written(values)
+                seen.append(source.read())
+    first, second, restarted = seen
+    assert [reading.value for reading in second] == [7, 100]
+    assert [reading.too_high for reading in second] == [False, True]
+    # Without two looks, or after a restart, there is no average.
+    assert len(first) == len(restarted) == 1
+
+
+def test_zookeepers_admin_server() -> None:
+    """`/commands/monitor` has the values of `mntr` as JSON."""
+    readings = read({"/commands/monitor": page("zookeeper-3.9-monitor.json")}, zookeeper_metrics="/commands/monitor")
+    assert [reading.value for reading in readings] == [0]
+
+
+@pytest.mark.parametrize("status", [200, 204])
+def test_an_endpoint_agrees(status: int) -> None:
+    """Each answer of success lets the copy run."""
+    assert read({"/may-copy": (status, "")}, http="/may-copy") == []
+
+
+@pytest.mark.parametrize("status", [302, 401, 417, 429, 500])
+def test_an_endpoint_objects(status: int) -> None:
+    """Any other answer stops it; a redirect may lead to a page that always succeeds."""
+    with pytest.raises(NoReading, match=f"it answers {status}"):
+        read({"/may-copy": (status, "/may-copy")}, http="/may-copy")
+
+
+def test_what_is_not_known_is_told() -> None:
+    """A source that does not answer, is protected, or reports something else is an objection with its reason."""
+    for answer, message in (
+        ((401, ""), "it answers 401 to http://"),
+        ((200, "up 1\n"), "its metrics lack bookkeeper_server_ADD_ENTRY and bookkeeper_server_ADD_ENTRY_REQUEST"),
+        ((200, 'bookkeeper_server_ADD_ENTRY{quantile="0.99"} much\n'), "cannot be read"),
+    ):
+        with pytest.raises(NoReading, match=message):
+            read({"/metrics": answer}, bookies="/metrics")
+    with pytest.raises(NoReading, match="its values lack outstanding_requests"):
+        read({"/metrics": (200, "up 1\n")}, zookeeper_metrics="/metrics")
+    closed = AutoThrottle(http="http://127.0.0.1:9/may-copy")
+    with Sources(closed, admin=Tls()) as sources, pytest.raises(NoReading, match="it does not answer"):
+        sources.all[0].read()
+
+
+def _denied(host: str, command: str, **_: object) -> str | None:
+    """Answer as a server that does not allow the command."""
+    assert (host, command) == ("zk:2181", "mntr")
+    return None
+
+
+def test_a_server_that_may_not_answer_mntr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZooKeeper's default allows `srvr` only; the message names the setting and the other way."""
+    monkeypatch.setattr(clients.load, "four_letter", _denied)
+    with (
+        Sources(AutoThrottle(zookeepers=("zk:2181",)), admin=Tls()) as sources,
+        pytest.raises(NoReading, match=r"add mntr to its 4lw\.commands\.whitelist, or use zookeeper_metrics"),
+    ):
+        sources.all[0].read()
+
+
+def test_a_slow_endpoint_is_not_waited_for() -> None:
+    """The timeout counts for the whole answer."""
+    ended = threading.Event()
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            ended.wait(10)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+            """Write nothing."""
+
+    with HttpServer(Slow) as server:
+        wanted = AutoThrottle.model_validate({"http": f"{server.base_url}/", "timeout": "200ms"})
+        with Sources(wanted, admin=Tls()) as sources, pytest.raises(NoReading, match=r"within 0\.2 s"):
+            sources.all[0].read()
+        ended.set()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("http", "http://me:secret@host/", "user or a password"),
+        ("zookeepers", ["http://zk:8080"], "host:port"),
+        ("zookeepers", ["zk"], "host:port"),
+        ("bookies", ["bookie:8000"], "expected http://host:port or https://host:port"),
+        ("every", "10ms", "greater than or equal to 1 second"),
+    ],
+)
+def test_wrong_sources_are_refused(field: str, value: object, message: str) -> None:
+    """The message names the form, and never a password."""
+    with pytest.raises(ValueError, match=message) as refusal:
+        AutoThrottle.model_validate({field: value})
+    if "secret" in str(value):
+        assert "secret" not in str(refusal.value).partition("[type=")[0]

@@ -1,0 +1,171 @@
+"""A copy is held while its workflow orders it, or a source of the automatic throttle objects."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from activities.lifecycle import pacer as pacing
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.pacer import Brakes, Pacer
+from clients.errors import StoreUnreachable, Superseded
+from clients.load import Sources
+from clients.tls import Tls
+from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders, Pause
+from tests.support.http_server import Answers
+from tests.support.waiting import wait_for
+
+PAUSED = CopyOrders(pause=Pause(by="cli:ann@desk", since=datetime(2026, 1, 1, tzinfo=UTC), reason="OPS-7"))
+
+
+class Copy:
+    """A copy without work: notes what its brakes did.
+
+    Attributes:
+        orders: of its workflow; None if that does not answer.
+        done: what was done, in order.
+        failure: what the claim raises; None for nothing.
+    """
+
+    def __init__(self) -> None:
+        self.orders: CopyOrders | None = CopyOrders()
+        self.done: list[str] = []
+        self.failure: Exception | None = None
+        self.context = ActivityContext()
+
+    def pacer(self, **first: Any) -> Pacer:
+        """Return what paces it, with the throttle of its input."""
+        brakes = Brakes(
+            hold=lambda: self.done.append("hold"),
+            release=lambda: self.done.append("release"),
+            claim_held=lambda: self._claim("claim held"),
+            claim_free=lambda: self._claim("claim free"),
+            stop=lambda: self.done.append("stop"),
+        )
+        orders = CopyOrders(**first)
+        return Pacer(lambda: self.orders, brakes, self.context, lambda wanted: Sources(wanted, admin=Tls()), orders)
+
+    def _claim(self, what: str) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.done.append(what)
+
+
+def why(context: ActivityContext) -> str:
+    """Return why work waits; empty if it does not."""
+    waiting = context.report().waiting
+    return f"{waiting.kind}: {waiting.why}" if waiting else ""
+
+
+def throttle(server: Answers, **more: Any) -> AutoThrottle:
+    """Return a throttle by one endpoint, with looks that are always due."""
+    wanted = AutoThrottle.model_validate({"http": f"{server.base_url}/may-copy", **more})
+    return wanted.model_copy(update={"every": wanted.every * 0})
+
+
+def test_a_pause_holds_the_copy_and_says_who_why() -> None:
+    """Nothing is written without a pause; one is written once, and taken back once."""
+    copy = Copy()
+    with copy.pacer() as pacer:
+        pacer.look()
+        assert copy.done == []
+        copy.orders = PAUSED
+        for _ in range(3):
+            pacer.look()
+        assert copy.done == ["hold", "claim held"]
+        assert why(copy.context) == "pause: paused by cli:ann@desk (OPS-7)"
+        copy.orders = None
+        pacer.look()
+        assert why(copy.context), "without an answer the last order counts"
+        copy.orders = CopyOrders()
+        pacer.look()
+        assert copy.done[2:] == ["release", "claim free"]
+        assert not why(copy.context)
+
+
+def test_an_endpoint_holds_the_copy() -> None:
+    """The reason names source and answer, and since when; it stands until the source agrees."""
+    answers = {"/may-copy": (429, "")}
+    copy = Copy()
+    with Answers(answers) as server, copy.pacer(throttle=throttle(server)) as pacer:
+        # The workflow does not answer yet: what the input says counts.
+        copy.orders = None
+        pacer.look()
+        assert copy.done == ["hold", "claim held"]
+        assert why(copy.context).startswith("automatic throttle: the automatic throttle, since ")
+        assert why(copy.context).endswith(f"Z: {server.base_url}/may-copy: it answers 429")
+        answers["/may-copy"] = 503, ""
+        pacer.look()
+        assert "it answers 503" in why(copy.context)
+        answers["/may-copy"] = 200, ""
+        pacer.look()
+        assert copy.done[2:] == ["release", "claim free"]
+        # A changed throttle is used from the next look on, and a removed one holds nothing.
+        answers["/may-copy"] = 500, ""
+        copy.orders = CopyOrders(throttle=throttle(server, zookeepers=["127.0.0.1:9"]))
+        pacer.look()
+        assert "ZooKeeper 127.0.0.1:9: " in why(copy.context)
+        assert "; " in why(copy.context)
+        copy.orders = CopyOrders()
+        pacer.look()
+        assert not why(copy.context)
+
+
+def test_sources_are_looked_at_from_time_to_time() -> None:
+    """Between two looks the last one counts."""
+    answers = {"/may-copy": (500, "")}
+    copy = Copy()
+    with Answers(answers) as server:
+        copy.orders = CopyOrders(throttle=AutoThrottle.model_validate({"http": f"{server.base_url}/may-copy"}))
+        with copy.pacer() as pacer:
+            pacer.look()
+            answers["/may-copy"] = 200, ""
+            pacer.look()
+            assert why(copy.context)
+
+
+def test_a_store_that_is_away_is_told_later() -> None:
+    """No task starts in the meantime."""
+    copy = Copy()
+    with copy.pacer() as pacer:
+        copy.orders, copy.failure = PAUSED, StoreUnreachable("away")
+        pacer.look()
+        copy.failure = None
+        pacer.look()
+        assert copy.done == ["hold", "hold", "claim held"]
+
+
+@pytest.mark.parametrize("failure", [Superseded("a newer attempt has begun"), RuntimeError("a fault of ours")])
+def test_an_attempt_that_may_not_go_on_ends(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A held attempt whose claim another one took stops its jobs, and lets them see that; also after a fault."""
+    monkeypatch.setattr(pacing, "_ASK_EVERY", 0.01)
+    monkeypatch.setattr(pacing, "_CONFIRM_EVERY", 0.0)
+    copy = Copy()
+    copy.orders = PAUSED
+    with copy.pacer() as pacer:
+        pacer.start()
+        copy.failure = failure
+        wait_for("the end", lambda: pacer.failure, 10)
+        assert pacer.failure is failure
+    assert copy.done[0] == "hold"
+    assert copy.done[-3:-1] == ["stop", "release"]
+
+
+def test_a_late_attempt_does_not_start() -> None:
+    """The first look is before the first task."""
+    copy = Copy()
+    copy.orders, copy.failure = PAUSED, Superseded("a newer attempt has begun")
+    with copy.pacer() as pacer, pytest.raises(Superseded):
+        pacer.start()
+
+
+def test_the_end_of_a_copy_holds_nothing() -> None:
+    """What follows in the same step is not held: it may be what clients wait for."""
+    copy = Copy()
+    copy.orders = PAUSED
+    with copy.pacer() as pacer:
+        pacer.look()
+    assert copy.done[-1] == "release"
+    assert not why(copy.context)
