@@ -31,6 +31,7 @@ from cli.commands.steering import (
     waves_command,
     window_command,
 )
+from cli.commands.verify import verify_command
 from cli.migrations import commands_of
 from cli.tables import Sections
 from cli.topic_controller import topic_app
@@ -62,6 +63,7 @@ for _name, _command in {
     "status": status_command,
     "report": report_command,
     "audit": audit_command,
+    "verify": verify_command,
     "evidence": evidence_command,
     "history": history_command,
     "replay": replay_command,

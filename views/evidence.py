@@ -1,8 +1,9 @@
 """Evidence of ended migrations in a folder: what remains when Temporal has forgotten them.
 
 The folder of a migration's last run has its status or report (`view.json`), the requests of clients (`requests.json`),
-the histories of all its runs, and `SHA256SUMS`, which `sha256sum --check` compares. A run that has continued as a new
-one has a folder with its history at once: Temporal may forget it before the migration ends.
+the histories of all its runs, the certificates of verifications (`verification-….json`), and `SHA256SUMS`, which
+`sha256sum --check` compares. A run that has continued as a new one has a folder with its history at once: Temporal may
+forget it before the migration ends.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from process.files import write_private
 from temporal.client import ANSWER_LIMIT
 from views.acts import Act, acts_in, histories, previous_run
 from views.migration import list_filter, not_found, read_view
+from views.verification import certificates
 
 SUMS = "SHA256SUMS"
 
@@ -105,6 +107,9 @@ async def _write(client: Client, evidence: Evidence, *, continued: bool) -> Evid
     read = {each for each, _ in runs}
     before = [previous_run(history) for _, history in runs]
     forgotten = "" if continued else next((run for run in before if run and run not in read), "")
+    if not continued:
+        async for each, certificate in certificates(client, workflow_id, starts[0]):
+            files[f"verification-{each}.json"] = certificate.model_dump_json(indent=2)
     files["requests.json"] = json.dumps([act.model_dump(mode="json") for act in acts], indent=2, ensure_ascii=False)
     sums = "".join(f"{_sha256(text)}  {name}\n" for name, text in sorted(files.items()))
     _place(folder, {**files, SUMS: sums})

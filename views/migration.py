@@ -28,7 +28,7 @@ from models.text import one_line
 from process.exit_codes import CommandFailed, ExitCode, code_of_failure
 from temporal.client import ANSWER_LIMIT
 from temporal.encryption import PayloadUnreadable
-from worker.catalog import ENTITIES, KINDS
+from worker.catalog import ENTITIES, KINDS, VERIFICATION
 
 Handle = WorkflowHandle[Any, Report]
 
@@ -153,6 +153,9 @@ async def read_view(
         if described.workflow_type == entity.workflow:
             cause = f"{workflow_id} ({entity.workflow}) is not a migration."
             raise CommandFailed(ExitCode.USAGE, cause, f"use pulsar-migrate {entity.name}")
+    if described.workflow_type == VERIFICATION.workflow:
+        cause = f"{workflow_id} is not a migration, but the verification of one."
+        raise CommandFailed(ExitCode.USAGE, cause, f"use pulsar-migrate verify {workflow_id.partition('/')[2]}")
     status, silence = await _ask(handle, described, limit) if with_status else (None, "")
     steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
     running = described.raw_description.pending_children

@@ -40,6 +40,8 @@ from models.scalable_topic.operation_state import OperationState
 from models.scalable_topic.state import NamespaceState, TopicState
 from models.topic_controller.input import KIND as TOPIC_CONTROLLER
 from models.topic_controller.input import ControllerInput
+from models.verification.input import KIND as VERIFICATION_KIND
+from models.verification.input import VerificationInput
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
@@ -194,13 +196,22 @@ ENTITIES = {
 }
 """Workflows that run as long as their subject exists, and are not migrations; by name."""
 
+VERIFICATION = Registered(
+    package="verification",
+    name=VERIFICATION_KIND,
+    workflow="Verification",
+    input=VerificationInput,
+    workflows=("workflows.verification.workflow:Verification",),
+)
+"""The workflow that compares both sides of a migration by request; `pulsar-migrate verify` starts it."""
+
 ALL: dict[str, Registered] = {**KINDS, **ENTITIES}
-"""Everything that workers register, by name."""
+"""Everything that operators describe by an input, by name."""
 
 
 def workflows() -> list[type]:
     """Return all workflow classes, with the one that fails workflows of unknown types."""
-    named = [workflow for kind in ALL.values() for workflow in kind.workflows]
+    named = [workflow for kind in (*ALL.values(), VERIFICATION) for workflow in kind.workflows]
     return [resolve_name(workflow) for workflow in [*named, "worker.unknown_workflow:UnknownWorkflow"]]
 
 
@@ -225,5 +236,5 @@ def _steps() -> list[AnyStep[..., Any]]:
     # Heavy imports, needed by workers only.
     from activities.lifecycle.step import steps_of
 
-    packages = dict.fromkeys(kind.package for kind in ALL.values())
+    packages = dict.fromkeys(kind.package for kind in (*ALL.values(), VERIFICATION))
     return [step for package in packages for step in steps_of(f"activities.{package}")]

@@ -74,8 +74,9 @@ class Outlook(Result):
         apart += [f"without {', '.join(self.persons)}"] if self.persons else []
         apart += [f"by {', '.join(self.basis)}"] if self.basis else []
         more = f" ({'; '.join(apart)})" if apart else ""
-        known = self.soonest_seconds is not None
-        return f"{self.range} until {self.stop}{more}" if known else f"{self.stop}: {self.range}{more}"
+        if self.soonest_seconds is None:
+            return f"{self.stop}: {self.range}{more}"
+        return f"{self.range} until {self.stop}{more}"
 
     @property
     def range(self) -> str:
@@ -100,13 +101,13 @@ class _Sum:
 
     soonest: float = 0.0
     latest: float | None = 0.0
-    known: bool = False
+    is_known: bool = False
     missing: list[str] = field(default_factory=list[str])
     persons: list[str] = field(default_factory=list[str])
     basis: list[str] = field(default_factory=list[str])
 
     def add(self, soonest: float, latest: float | None, basis: str) -> None:
-        self.known = True
+        self.is_known = True
         self.soonest += soonest
         self.latest = None if latest is None or self.latest is None else self.latest + latest
         if basis not in self.basis:
@@ -115,7 +116,7 @@ class _Sum:
     def not_before(self, seconds: float, basis: str) -> None:
         """Raise both ends to a time that is set."""
         if seconds >= self.soonest:
-            self.soonest, self.known = seconds, True
+            self.soonest, self.is_known = seconds, True
             self.basis.append(basis)
         self.latest = None if self.latest is None else max(self.latest, seconds)
 
@@ -143,8 +144,8 @@ def outlook_of(status: Status[Any, Any], legs: Sequence[Leg], now: datetime) -> 
         stop = _walk(way, status, ahead[1:] if done else ahead, now)
     return Outlook(
         stop=stop,
-        soonest_seconds=round(way.soonest, 1) if way.known else None,
-        latest_seconds=None if way.latest is None or not way.known else round(way.latest, 1),
+        soonest_seconds=round(way.soonest, 1) if way.is_known else None,
+        latest_seconds=None if way.latest is None or not way.is_known else round(way.latest, 1),
         not_measured=tuple(way.missing),
         persons=tuple(way.persons),
         basis=tuple(way.basis),
@@ -208,9 +209,9 @@ def _step(progress: Progress, now: datetime) -> tuple[float, float | None] | Non
     """Return the range of the time that the running step needs; None if it is not known, or the step is done."""
     if progress.fastest is None or not progress.total or progress.done >= progress.total:
         return None
-    left, age = progress.total - progress.done, max(0.0, (now - progress.as_of).total_seconds())
-    latest = left / progress.slowest if progress.slowest else None
-    return max(0.0, left / progress.fastest - age), None if latest is None else max(0.0, latest - age)
+    remaining, age = progress.total - progress.done, max(0.0, (now - progress.as_of).total_seconds())
+    latest = remaining / progress.slowest if progress.slowest else None
+    return max(0.0, remaining / progress.fastest - age), None if latest is None else max(0.0, latest - age)
 
 
 def _ended(status: Status[Any, Any]) -> bool:

@@ -29,12 +29,12 @@ class RecentRates:
     """Counts of the recent time, and the range of their rates.
 
     Args:
-        kept: seconds that count as recent.
+        recent: seconds for which counts are remembered.
         apart: shortest time between two kept counts.
     """
 
-    def __init__(self, *, kept: float = 300.0, apart: float = 0.5) -> None:
-        self._kept = kept
+    def __init__(self, *, recent: float = 300.0, apart: float = 0.5) -> None:
+        self._recent = recent
         self._apart = apart
         self._counts: deque[tuple[float, int]] = deque()
 
@@ -43,7 +43,7 @@ class RecentRates:
         if self._counts and at - self._counts[-1][0] < self._apart:
             return
         self._counts.append((at, done))
-        while at - self._counts[0][0] > self._kept:
+        while at - self._counts[0][0] > self._recent:
             self._counts.popleft()
 
     def restart(self) -> None:

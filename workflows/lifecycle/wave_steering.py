@@ -75,7 +75,7 @@ class MigrationSteering:
     def __init__(self, migration: Migration[Any, Any], unit: ProgressUnit) -> None:
         self._migration = migration
         self._unit = unit
-        self._rates = RecentRates(kept=_RECENT, apart=_APART)
+        self._rates = RecentRates(recent=_RECENT, apart=_APART)
 
     @property
     def paused(self) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
 import pytest
 
+from activities.lifecycle.context import ActivityContext
+from activities.verification.context import Comparison, MigrationGate
+from activities.verification.ledgers import LedgerComparison, LedgerSide
 from clients.bookkeeper.batch_copy import copy_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
@@ -24,11 +27,17 @@ from clients.bookkeeper.recovery import recover_batch
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, StoreConflict, StoreUnreachable
 from clients.stores import Access
+from clients.verification.bookie_entries import BookieEntries
+from clients.verification.ledger_records import LedgerRecords
 from clients.zookeeper.coordination import Coordination
+from models.bookie_cluster.input import KIND
 from models.bookie_registry import SwitchClaim
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import PacedClaim
-from models.store_url import parse_store_url
+from models.lifecycle.status import ProgressUnit
+from models.store_url import StoreUrl, parse_store_url
+from models.verification.input import VerificationInput
+from models.verification.results import Tally
 from pulsar_devstack.servers.child_programs import Refused
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
@@ -37,7 +46,7 @@ from spark.bookie_cluster.spec import LedgerPair, batches
 from spark.engine import SparkEngine
 from spark.fence import WriteFence
 from tests.support.clients.claims import attempt_of
-from tests.support.clients.java_ledgers import JavaLedgers, Ledger, LedgerRead
+from tests.support.clients.java_ledgers import Digest, JavaLedgers, Ledger, LedgerRead
 from tests.support.metadata_store.stores import read_zookeeper
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
@@ -442,6 +451,62 @@ def test_the_throttle_is_kept(environment: Environment, clusters: tuple[Cluster,
     (outcome,) = copy_batch(*clusters, [ledger_id], check=fence.check)
     assert outcome.verdict is Verdict.COPIED
     assert time.monotonic() - begun > outcome.bytes / 4e6 * 0.9
+
+
+def test_a_verification_finds_what_the_copy_has_not_made(
+    environment: Environment, clusters: tuple[Cluster, Cluster], pair: LedgerPair
+) -> None:
+    """A verification by request, which shares no code with the copy, names each difference, and continues after a kill.
+
+    Ledgers with the digests that Java's client writes are equal; a damaged copy, other bytes under a valid digest, and
+    another length are found; a damaged replica of the source is not a difference.
+    """
+    source, target = clusters
+    first = next(IDS)
+    equal, hurt, other, longer, half = (next(IDS) for _ in range(5))
+    for ledger_id in (equal, hurt, other, longer):
+        damaged(source, PAIR, {}, ledger_id=ledger_id)
+    damaged(source, PAIR, {source.bookies.writable()[0]: range(PAIR.entries)}, ledger_id=half)
+    for ledger_id in (equal, half):
+        damaged(target, PAIR, {}, ledger_id=ledger_id)
+    damaged(target, PAIR, {bookie: [7] for bookie in target.bookies.writable()}, ledger_id=hurt)
+    damaged(target, replace(PAIR, seed=12), {}, ledger_id=other)
+    damaged(target, replace(PAIR, entries=21), {}, ledger_id=longer)
+    names = [
+        f"ledger {hurt}, entry 7: in the target, the copy of bookie",
+        f"ledger {other}, entry 0: other bytes in the target",
+        f"ledger {longer}, last entry 19, and 20 in the target",
+    ]
+
+    whole = verification(pair, f"{first}-{half}")
+    assert [name for name, item in zip(names, whole.differing.items, strict=True) if item.startswith(name)] == names
+    assert (whole.seen, whole.equal, whole.unreadable.count) == (5, 2, 0)
+    noted = {"tally": verification(pair, f"{first}-{hurt}").model_dump_json()}
+    assert verification(pair, f"{first}-{half}", noted=noted) == whole
+    assert verification(pair, f"{equal}-{equal}").differing.count == 0
+
+    digests: tuple[Digest, ...] = ("CRC32", "CRC32C", "HMAC", "DUMMY")
+    ids = [ledger_id for digest in digests for ledger_id in environment.create(replace(PAIR, digest=digest))]
+    assert {*verdicts(copy_batch(source, target, ids)).values()} == {Verdict.COPIED}
+    assert all(verification(pair, f"{ledger_id}-{ledger_id}").equal == 1 for ledger_id in ids)
+
+
+def verification(pair: LedgerPair, ledgers: str, *, noted: dict[str, str] | None = None) -> Tally:
+    """Compare some ledgers, as one attempt at the step of a verification does."""
+    values: dict[str, object] = {"cluster": "c", "migration": "m", "migration_run": "r", "migration_input": {}}
+    input = VerificationInput.model_validate({**values, "migration_kind": KIND, "ledgers": ledgers})
+    context = ActivityContext(noted)
+    gate = MigrationGate(lambda: ("ROLLBACK_WINDOW", True), KIND, context)
+    comparison = Comparison(context, input, gate, ProgressUnit.LEDGERS)
+    with ExitStack() as stack:
+
+        def side(url: StoreUrl) -> LedgerSide:
+            records = stack.enter_context(LedgerRecords(url))
+            access = pair.access.to(url).bookies
+            return LedgerSide(records, stack.enter_context(BookieEntries(records.bookies, access=access, timeout=5.0)))
+
+        LedgerComparison(comparison, side(pair.source), side(pair.target), input.ledger_range).run()
+    return comparison.tally
 
 
 def test_jobs_copy_and_compare(environment: Environment, pair: LedgerPair, engine: SparkEngine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from pulsar_devstack.servers.stack import StackSpec
+from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
@@ -51,6 +53,7 @@ def test_changes_during_the_hold_are_copied_before_writes_are_blocked(
         _all([source.create_async(path, b"y" * 100) for path in NEW])
         changed = len(OLD + NEW)
         run.wait_until("a round", lambda status: status.figures.get("caught_up_before_cutover", 0) >= changed, 300)
+        assert _verified(environment, "--path", "/bulk")["equal"] == len(OLD + NEW) + 3
         environment.worker.kill()
         _all([source.set_async(path, b"z" * 100) for path in NEW])
         environment.worker.launch()
@@ -58,6 +61,9 @@ def test_changes_during_the_hold_are_copied_before_writes_are_blocked(
         run.signal(Verb.PROCEED)
         report = run.result()
 
+    after = _verified(environment)
+    assert (after["committed"], after["differing"]["count"]) == (True, 0)
+    assert after["equal"] > len(OLD + NEW)
     figures = report.figures
     print({name: figures[name] for name in figures if "seconds" in name or "changed" in name or "caught" in name})
     assert report.outcome is Outcome.DONE
@@ -71,3 +77,11 @@ def test_changes_during_the_hold_are_copied_before_writes_are_blocked(
 def _all(asked: list[Any]) -> None:
     for answer in asked:
         answer.get(timeout=60)
+
+
+def _verified(environment: Environment, *words: str) -> dict[str, Any]:
+    """Return the certificate of a verification, which the command line starts and waits for."""
+    command = ("verify", f"metadata-store/{CLUSTER}", "--recheck-after", "PT1S", "-o", "json")
+    done = run_command(environment, *command, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)

@@ -75,7 +75,7 @@ def test_nothing_measured_is_not_known_yet() -> None:
 
 
 def test_recent_rates_give_the_range_up_to_the_hold() -> None:
-    """What is left, at the slowest and the fastest recent rate, is the range up to the hold."""
+    """The rest, at the slowest and the fastest recent rate, is the range up to the hold."""
     progress = _progress(ProgressTask.COMPARE, 1_000, 91_000, slowest=60.0, fastest=125.0)
     outlook = _outlook(_status("metadata-store", "PRE_COPY", facts=ESTIMATES, progress=progress, age=300))
     assert outlook is not None

@@ -1,0 +1,1 @@
+"""The step that compares both sides of a migration again."""

@@ -1,0 +1,1 @@
+"""Tests of verifications by request that need no server."""

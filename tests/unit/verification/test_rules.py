@@ -1,0 +1,184 @@
+"""Rules of verifications: equal records, and phases with two sides."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import ValidationError
+from temporalio.exceptions import ApplicationError
+
+from activities.lifecycle.context import ActivityContext
+from activities.verification.context import MigrationGate
+from activities.verification.stores import StoreRules
+from clients.verification.records import StoredRecord
+from models.lifecycle.status import WaitKind
+from models.store_url import parse_store_url
+from models.verification.input import Readiness, VerificationInput, objection, readiness
+from models.verification.results import NAMED, Named, Tally, VerificationCertificate
+from worker.catalog import KINDS
+
+ZOOKEEPER, OTHER, OXIA = map(parse_store_url, ("zk:a:2181", "zk:b:2181", "oxia://c:6648"))
+COMMIT = 1_000
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def record(value: bytes = b"v", version: int = 3, counter: int = 0, **more: bool | int) -> StoredRecord:
+    """Return a record that was written before the commit."""
+    given: dict[str, int] = {"is_ephemeral": False, "created_ms": COMMIT - 1, "changed_ms": COMMIT - 1, **more}
+    return StoredRecord(value, version, counter, **given)  # pyright: ignore[reportArgumentType]
+
+
+LIVE = StoreRules(ZOOKEEPER, OXIA)
+BETWEEN = StoreRules(ZOOKEEPER, OTHER, lambda: COMMIT)
+BACK = StoreRules(OXIA, ZOOKEEPER, lambda: COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("rules", "source", "target", "committed", "expected"),
+    [
+        (LIVE, record(), record(), False, "equal"),
+        (LIVE, record(), record(b"w"), False, "other value (from byte 0)"),
+        (LIVE, record(b"abc"), record(b"ab"), False, "other value (3 and 2 bytes)"),
+        (LIVE, record(), record(version=4), False, "version 3, and 4 in the target"),
+        (LIVE, record(), record(version=2), True, "version 3, and 2 in the target"),
+        (LIVE, record(), record(b"w", version=4), True, "written in the target since the commit"),
+        (LIVE, record(), record(b"w"), True, "other value (from byte 0)"),
+        (LIVE, record(), record(is_ephemeral=True), False, "a session holds it in the target"),
+        (LIVE, record(is_ephemeral=True), None, False, "held by a session"),
+        (
+            LIVE,
+            record(b"", counter=9),
+            record(b"", counter=8),
+            False,
+            "numbers of children continue at 8",
+        ),
+        (LIVE, record(b"v", counter=9), record(b"v", counter=8), False, "equal"),
+        (BETWEEN, record(), record(version=0, created_ms=COMMIT + 1), True, "written in the target since the commit"),
+        (BETWEEN, record(), record(version=0), True, "version 3, and 0 in the target"),
+        (BETWEEN, record(), record(version=0, created_ms=COMMIT + 1), False, "version 3, and 0 in the target"),
+        (BACK, record(), record(version=0), False, "equal"),
+        (BACK, record(), record(b"w", version=1), True, "written in the target since the commit"),
+        (BACK, record(), record(b"w", version=0), True, "other value (from byte 0)"),
+        (BACK, record(b"", counter=9), record(b"", version=0, counter=9), False, "numbers of children continue at 9"),
+    ],
+)
+def test_pairs_of_records(
+    rules: StoreRules, source: StoredRecord, target: StoredRecord | None, committed: bool, expected: str
+) -> None:
+    """A pair is equal, not compared, or different, with the reason."""
+    verdict = rules.judge("/p", source, target, committed=committed)
+    assert (verdict.reason or verdict.sort).startswith(expected)
+
+
+def test_phases_with_two_sides() -> None:
+    """Both sides are compared during a hold and after the commit, and never while clients wait."""
+    assert readiness("metadata-store", "CATCH_UP", running=True) is Readiness.READY
+    assert readiness("metadata-store", "COPYING", running=True) is Readiness.URGENT
+    assert readiness("metadata-store", "VALIDATION", running=False) is Readiness.COMMITTED
+    assert readiness("metadata-store", "CATCH_UP", running=False) is Readiness.NOTHING
+    assert readiness("bookie-cluster", "ROLLBACK_WINDOW", running=True) is Readiness.COMMITTED
+    assert "it is in PRE_COPY; possible in CATCH_UP" in objection("metadata-store", "PRE_COPY", running=True)
+    assert "it has ended in FAILED" in objection("metadata-store", "FAILED", running=False)
+
+
+def test_every_kind_is_supported_or_refused_with_a_reason() -> None:
+    """Kinds without a verification say why."""
+    reasons = {kind: objection(kind, "CATCH_UP", running=True) for kind in KINDS}
+    assert not reasons.pop("metadata-store")
+    assert all(len(reason) > 20 for reason in reasons.values())
+
+
+def test_the_gate_waits_while_clients_wait() -> None:
+    """While the migration is urgent nothing is read, and the wait has a reason; a rollback ends the verification."""
+    phases = iter([("PREPARATION", True), ("COPYING", True), ("VALIDATION", True), ("FAILED", True)])
+    waits: list[str] = []
+
+    class Resting(ActivityContext):
+        def pause(self, seconds: float) -> None:
+            del seconds
+            waiting = self.report().waiting
+            assert waiting is not None
+            assert waiting.kind is WaitKind.MIGRATION
+            waits.append(waiting.why)
+
+    gate = MigrationGate(lambda: next(phases), "metadata-store", Resting())
+    gate.check()
+    assert waits == [f"the migration, for whose {phase} clients wait" for phase in ("PREPARATION", "COPYING")]
+    assert gate.committed
+    gate.ask_again()
+    with pytest.raises(ApplicationError, match="there are not two sides to compare: it is in FAILED"):
+        gate.check()
+
+
+@pytest.mark.parametrize(
+    "values", [{"paths": ["admin"]}, {"paths": ["/admin/"]}, {"ledgers": "9-3"}, {"ledgers": "9"}, {"throttle": 0}]
+)
+def test_wrong_scopes_are_refused(values: dict[str, object]) -> None:
+    """A path or a range that cannot be meant is refused."""
+    with pytest.raises(ValidationError):
+        make_input(**values)
+
+
+def test_a_path_beneath_another_is_compared_once() -> None:
+    """Paths that are beneath other ones are left out."""
+    assert make_input(paths=["/b", "/a/c", "/a", "/ab"]).paths == ("/a", "/ab", "/b")
+
+
+def test_lists_are_cut_and_counted() -> None:
+    """A certificate names the first items of each kind, and counts all."""
+    tally = Tally()
+    for number in range(10 * NAMED):
+        tally.differing.add(str(number))
+    assert (tally.differing.count, len(tally.differing.items)) == (10 * NAMED, NAMED)
+
+
+def certificate(**changes: object) -> VerificationCertificate:
+    """Return a certificate of ten equal items, with changes."""
+    given: dict[str, object] = {
+        **dict.fromkeys(("migration", "migration_run", "scope", "source", "target", "method", "sha256"), "x"),
+        "committed": True,
+        "compared": 10,
+        "equal": 10,
+        "equal_bytes": 1_000,
+        "attempts": 1,
+        "excluded": {},
+        "differing": Named(),
+        "unreadable": Named(),
+        "started": NOW,
+        "ended": NOW,
+    }
+    return VerificationCertificate.model_validate({**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "result"),
+    [
+        ({}, "result     equal: 10 of 10 equal, 1.0 kB"),
+        ({"differing": Named(count=1, items=["a: b"])}, "result     NOT EQUAL: 10 of 10 equal, 1.0 kB"),
+        ({"unreadable": Named(count=1, items=["a: b"])}, "result     NOT EQUAL: 10 of 10 equal, 1.0 kB"),
+        ({"compared": 0, "equal": 0, "equal_bytes": 0}, "result     NOTHING COMPARED: 0 of 0 equal, 0 B"),
+    ],
+)
+def test_a_certificate_holds_only_for_what_was_compared(changes: dict[str, object], result: str) -> None:
+    """A certificate holds if something was compared, all of it is equal, and everything was readable."""
+    made = certificate(**changes)
+    assert made.lines()[0] == result
+    assert made.holds is ("equal:" in result)
+
+
+def test_the_digest_depends_on_order_and_content() -> None:
+    """The digest covers every item in its order."""
+    digests: set[str] = set()
+    for items in ((b"a", b"b"), (b"b", b"a"), (b"ab",), (b"a",)):
+        tally = Tally()
+        for item in items:
+            tally.add_equal(item, 1)
+        digests.add(tally.digest)
+    assert len(digests) == 4
+
+
+def make_input(**values: object) -> VerificationInput:
+    """Return the input of a verification."""
+    given: dict[str, object] = {"cluster": "c", "migration": "m", "migration_run": "r", "migration_kind": "k"}
+    return VerificationInput.model_validate({**given, "migration_input": {}, **values})

@@ -1,0 +1,126 @@
+"""Verifications of a migration: their start, their progress and their certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from models.lifecycle.status import ProgressReport
+from models.verification.input import VerificationInput, objection, verification_id
+from models.verification.results import VerificationCertificate
+from process.exit_codes import CommandFailed, ExitCode, code_of_failure
+from temporal.client import ANSWER_LIMIT
+from views.migration import heartbeat_of, not_found
+from worker.catalog import KINDS
+
+_EVERY = 1.0
+"""Seconds between two looks at a running verification."""
+
+
+async def input_of(client: Client, workflow_id: str, values: dict[str, Any]) -> VerificationInput:
+    """Return the input of a verification.
+
+    Args:
+        client: client of Temporal.
+        workflow_id: id of the migration.
+        values: scope, throttle and other fields of the input.
+
+    Raises:
+        CommandFailed: the migration does not exist, or does not have two sides to compare now.
+        ValidationError: a value is wrong.
+        RPCError: Temporal does not answer.
+    """
+    handle = client.get_workflow_handle(workflow_id)
+    try:
+        described = await handle.describe(rpc_timeout=ANSWER_LIMIT)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise not_found(client, workflow_id) from error
+        raise
+    kind = next((kind for kind in KINDS.values() if kind.workflow == described.workflow_type), None)
+    if kind is None:
+        raise CommandFailed(ExitCode.USAGE, f"{workflow_id} ({described.workflow_type}) is not a migration.")
+    phases = described.search_attributes.get("MigrationPhase", [])
+    running = described.status is WorkflowExecutionStatus.RUNNING
+    if why := objection(kind.name, str(phases[0]) if phases else "", running=running):
+        raise CommandFailed(ExitCode.REFUSED, f"{workflow_id} cannot be verified: {why}.")
+    started = await _start_argument(client, workflow_id, described.run_id)
+    # A run that continues another one has the input next to its state.
+    plan = kind.input.model_validate(started["input"] if {*started} == {"input", "state"} else started)
+    return VerificationInput.model_validate(
+        {
+            **values,
+            "cluster": plan.cluster,
+            "migration": workflow_id,
+            "migration_run": described.raw_info.first_run_id,
+            "migration_kind": kind.name,
+            "migration_input": plan.as_json(),
+        }
+    )
+
+
+async def certificate_of(
+    client: Client, migration: str, show: Callable[[ProgressReport], None]
+) -> VerificationCertificate:
+    """Return the certificate of the newest verification of a migration, and show its progress until its end.
+
+    Raises:
+        CommandFailed: there is none, or it failed.
+        RPCError: Temporal does not answer.
+    """
+    handle: Any = client.get_workflow_handle(verification_id(migration), result_type=VerificationCertificate)
+    while True:
+        described = await handle.describe(rpc_timeout=ANSWER_LIMIT)
+        if described.status is not WorkflowExecutionStatus.RUNNING:
+            break
+        for pending in described.raw_description.pending_activities:
+            report = await heartbeat_of(client, pending)
+            failure = pending.last_failure.message
+            show(
+                report.model_copy(update={"summary": f"{report.summary} (attempt {pending.attempt}, last: {failure})"})
+                if failure
+                else report
+            )
+        await asyncio.sleep(_EVERY)
+    try:
+        return await handle.result(rpc_timeout=ANSWER_LIMIT)
+    except WorkflowFailureError as error:
+        cause = error.cause
+        kind = cause.type if isinstance(cause, ApplicationError) else None
+        message = cause.message if isinstance(cause, ApplicationError) else str(cause)
+        raise CommandFailed(code_of_failure(kind), f"the verification of {migration} failed: {message}.") from error
+
+
+async def certificates(
+    client: Client, migration: str, first_run: str
+) -> AsyncIterator[tuple[str, VerificationCertificate]]:
+    """Yield run id and certificate of each completed verification of a migration that Temporal still has.
+
+    Args:
+        client: client of Temporal.
+        migration: workflow id of the migration.
+        first_run: id of its first run; later migrations may have the same workflow id.
+    """
+    query = f"WorkflowId = {json.dumps(verification_id(migration))} AND ExecutionStatus = 'Completed'"
+    async for ended in client.list_workflows(query, rpc_timeout=ANSWER_LIMIT):
+        handle = client.get_workflow_handle(ended.id, run_id=ended.run_id, result_type=VerificationCertificate)
+        certificate = await handle.result(rpc_timeout=ANSWER_LIMIT)
+        if certificate.migration_run == first_run:
+            yield ended.run_id, certificate
+
+
+async def _start_argument(client: Client, workflow_id: str, run_id: str) -> dict[str, Any]:
+    events = client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history_events(
+        page_size=1, rpc_timeout=ANSWER_LIMIT
+    )
+    async for event in events:
+        payloads = event.workflow_execution_started_event_attributes.input.payloads
+        (value,) = await client.data_converter.decode(payloads, [dict[str, Any]])
+        return value
+    raise CommandFailed(ExitCode.UNREACHABLE, f"Temporal has no history of {workflow_id}.")

@@ -1,0 +1,1 @@
+"""The workflow that compares both sides of a migration again."""
