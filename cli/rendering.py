@@ -227,7 +227,8 @@ def _cutover(plan: CutoverPlan) -> str:
         return ""
     held = ["held until `proceed` (hold --off ends it)"] if plan.hold else []
     timed = [f"not before {format_value(plan.at)}{_time_until(plan.at)} (cutover-at changes it)"] if plan.at else []
-    return ", ".join(held + timed)
+    window = [f"in a change window: {plan.window} (change-windows changes it)"] if plan.window else []
+    return ", ".join(held + timed + window)
 
 
 def _measured(status: Status) -> list[Line]:

@@ -26,6 +26,9 @@ MOST_STARTS = 100
 
 LONGEST_WINDOW = timedelta(days=7)
 
+TIME_TO_BEGIN = timedelta(minutes=5)
+"""How much longer than a change a window must be: the change begins some time after the window opens."""
+
 _DAY, _MINUTE = timedelta(days=1), timedelta(minutes=1)
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000
 # Windows that follow each other without a gap are one window. A longer one is cut: its end is not needed.
@@ -150,7 +153,7 @@ class Schedule(Frozen):
         Args:
             at: an aware time.
             most: number of openings.
-            needed: leave out those of which less remains.
+            needed: leave out those that are shorter.
             within: how far to search.
         """
         openings: list[Opening] = []
@@ -278,22 +281,32 @@ class WindowsReading(Result):
 
     @classmethod
     def of(cls, windows: ChangeWindows, at: datetime, needed: timedelta) -> Self:
-        """Return windows at a time; only openings of which the needed time remains count."""
+        """Return windows at a time.
+
+        Args:
+            windows: of a migration.
+            at: the time.
+            needed: how long a change takes; only openings count in which it fits. Zero where that is not known.
+        """
         blackout = windows.blackout_at(at)
         return cls(
-            openings=tuple(windows.openings(at, most=3, needed=needed)),
+            openings=tuple(windows.openings(at, most=3, needed=_with_begin(needed))),
             blackout=(blackout.reason or "without a reason") if blackout else "",
         )
 
 
 def useless(needed: timedelta) -> str:
     """Return the refusal of windows that do not open within a year for as long as is needed."""
-    length = f" for {format_value(needed)}" if needed else ""
+    length = f" for {format_value(_with_begin(needed))}" if needed else ""
     shorter = ", or lower the input's limit for the cut-over, which must fit into a window" if needed else ""
     return (
         f"the change windows do not open{length} within a year; correct `open`, `duration`, `blackouts` or "
         f"`not_after`{shorter}"
     )
+
+
+def _with_begin(needed: timedelta) -> timedelta:
+    return needed + TIME_TO_BEGIN if needed else needed
 
 
 def _moments(local: datetime, zone: ZoneInfo, *, by_clock: bool) -> Iterable[datetime]:

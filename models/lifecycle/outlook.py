@@ -140,7 +140,8 @@ def outlook_of(status: Status[Any, Any], legs: Sequence[Leg], now: datetime) -> 
         stop = f"the end of {waiting.why}"
     else:
         # All of the running leg is done when a migration waits for the time of its cut-over.
-        done = waiting is not None and waiting.kind is WaitKind.HOLD
+        held = (WaitKind.HOLD, WaitKind.CHANGE_WINDOW)
+        done = waiting is not None and waiting.kind in held and not status.cutover.begun
         stop = _walk(way, status, ahead[1:] if done else ahead, now)
     return Outlook(
         stop=stop,
@@ -174,6 +175,8 @@ def _walk(way: _Sum, status: Status[Any, Any], legs: Sequence[Leg], now: datetim
         if leg.end is LegEnd.CUTOVER and not begun:
             if status.cutover.at and status.cutover.at > now:
                 way.not_before((status.cutover.at - now).total_seconds(), "the time that is set for the cut-over")
+            if status.cutover.window and status.cutover.window.opens > now:
+                way.not_before((status.cutover.window.opens - now).total_seconds(), "the next change window")
             if status.cutover.hold:
                 return "the hold before the cut-over"
     return "the end" if len(legs) != 1 else f"the end of {legs[0].phases[0]}"

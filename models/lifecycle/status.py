@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 
 from models.base import Result
 from models.lifecycle.auto_throttle import Pause
+from models.lifecycle.change_windows import Opening
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.fields import Time
 from models.lifecycle.units import Quantity, Unit
@@ -269,11 +270,13 @@ class CutoverPlan(BaseModel):
     Attributes:
         hold: wait for `proceed`.
         at: earliest start; None for as soon as possible.
+        window: the change window in which it begins, as it was read last; None for at any time.
         begun: the cut-over has started, and the plan cannot be changed any more.
     """
 
     hold: bool = False
     at: datetime | None = None
+    window: Opening | None = None
     begun: bool = False
 
 

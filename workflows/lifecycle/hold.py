@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from temporalio import workflow
 
+from models.lifecycle.change_windows import WindowsReading
 from models.lifecycle.policy import ENDED
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import CutoverPlan, Undo, WaitKind
@@ -113,10 +114,16 @@ class CutoverHold:
             await self._wait(catch_up)
         self.begin()
 
+    async def read_windows(self) -> WindowsReading:
+        """Read when the cut-over may begin, unless that is known; return it."""
+        reading = await self._calendar.read()
+        self.plan.window = next(iter(reading.openings), None)
+        return reading
+
     # Inside -----------------------------------------------------------------------------------------------------------
 
     async def _wait(self, catch_up: Round | None) -> None:
-        await self._calendar.read()
+        await self.read_windows()
         while self._reason() or (catch_up is not None and self._state.needs_catch_up):
             if self._reason():
                 # In the state, because the run may end between the hold and the last round.
@@ -127,7 +134,7 @@ class CutoverHold:
                 await catch_up(timedelta(0))
                 self._state.needs_catch_up = False
             # The window may have ended during the round.
-            await self._calendar.read()
+            await self.read_windows()
 
     async def _ask(self) -> bool:
         """Ask the hooks, unless an operator overrides their vetoes; return whether one has a veto."""
@@ -193,7 +200,7 @@ class CutoverHold:
         self._status.wait_for(reason.kind, reason.why, action=reason.action, until=reason.until, ends_on=reason.ends_on)
 
     async def _read_reason(self) -> _Reason | None:
-        await self._calendar.read()
+        await self.read_windows()
         return self._reason()
 
     def _reason(self) -> _Reason | None:

@@ -167,7 +167,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Note when the change windows open, for the plan; refuse to start if they never do."""
         if self.state.history or self.calendar.windows.always:
             return
-        reading = await self.calendar.read()
+        reading = await self.hold.read_windows()
         if not reading.openings:
             raise ApplicationError(
                 useless(self.input.longest_cutover), type=FailureKind.INVALID_INPUT, non_retryable=True
@@ -358,6 +358,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         # The cut-over may have started since.
         self.check_set_change_windows(change)
         self.calendar.replace(change.windows)
+        self.hold.plan.window = None if change.windows.always else reading.openings[0]
         opens = "at any time" if change.windows.always else str(reading.openings[0])
         self.board.note(f"change windows: {opens}{shown_reason(change.reason)}, set{by()}")
         self.record("set_change_windows", reason=change.reason, accepted=True, result=opens)

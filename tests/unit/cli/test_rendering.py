@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from cli.rendering import NOTES, ago, ending, headline, lines, screen
+from models.lifecycle.change_windows import Opening
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.report import Report
 from models.lifecycle.status import (
@@ -253,6 +254,10 @@ def test_steps_failures_and_deadlines() -> None:
         (CutoverPlan(), None),
         (CutoverPlan(hold=True), "held until `proceed` (hold --off ends it)"),
         (CutoverPlan(at=NOW + timedelta(hours=2)), "not before 2026-03-01 14:00:00Z, in 2 h (cutover-at changes it)"),
+        (
+            CutoverPlan(window=Opening(opens=NOW, closes=NOW + timedelta(hours=6), local="Sun 13:00 CET")),
+            "in a change window: Sun 13:00 CET, that is 2026-03-01T12:00Z, for 6 h (change-windows changes it)",
+        ),
         (CutoverPlan(hold=True, begun=True), None),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from models.lifecycle.change_windows import Opening
 from models.lifecycle.outlook import Outlook, outlook_of
 from models.lifecycle.rates import RateRange, RecentRates
 from models.lifecycle.status import (
@@ -108,6 +109,24 @@ def test_a_time_that_is_set_for_the_cutover_counts() -> None:
     assert while_copying is not None
     assert at_the_hold is not None
     assert while_copying.range == at_the_hold.range == "1 h"
+
+
+def test_a_change_window_counts() -> None:
+    """A cut-over is not expected before its change window; a window that is open already changes nothing."""
+    opens = NOW + timedelta(hours=2)
+    plan = CutoverPlan(window=Opening(opens=opens, closes=opens + timedelta(hours=1)))
+    waiting = Waiting(kind=WaitKind.CHANGE_WINDOW, why="outside of the change windows", since=NOW, until=opens)
+    while_copying = _outlook(_status("metadata-store", "PRE_COPY", facts=ESTIMATES, cutover=plan))
+    at_the_hold = _outlook(_status("metadata-store", "CATCH_UP", facts=ESTIMATES, cutover=plan, waiting=waiting))
+    assert while_copying is not None
+    assert at_the_hold is not None
+    assert while_copying.range == at_the_hold.range == "2 h"
+    open_now = CutoverPlan(window=Opening(opens=NOW, closes=opens))
+    soon, always = (
+        _outlook(_status("metadata-store", "PRE_COPY", facts=ESTIMATES, cutover=each))
+        for each in (open_now, CutoverPlan())
+    )
+    assert soon == always
 
 
 def test_the_end_of_a_window_is_exact() -> None:

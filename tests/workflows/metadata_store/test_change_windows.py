@@ -99,7 +99,7 @@ async def test_change_windows_are_replaced_with_a_reason(stage: Harness) -> None
     refusal = await run.refusal("set_change_windows", {"windows": {}, "reason": ""})
     assert "at least 1 character" in refusal.message
     passed = ChangeWindowsChange(windows=ChangeWindows(not_after=now), reason="a mistake")
-    assert "do not open for 5 min within a year" in (await run.refusal("set_change_windows", passed)).message
+    assert "do not open for 10 min within a year" in (await run.refusal("set_change_windows", passed)).message
     await run.update("set_change_windows", ChangeWindowsChange(windows=ALWAYS, reason="OPS-7: the store is full"))
     report = await run.report()
     assert (report.outcome, run.script.stages) == (Outcome.DONE, HELD)
@@ -115,7 +115,7 @@ async def test_windows_that_never_open_end_the_start(stage: Harness) -> None:
     run = await stage.start(Script(), change_windows={"blackouts": [year]})
     failure = await run.typed_failure()
     assert failure.type == FailureKind.INVALID_INPUT
-    assert "the change windows do not open for 5 min within a year" in failure.message
+    assert "the change windows do not open for 10 min within a year" in failure.message
     assert not run.script.steps
 
 
