@@ -81,7 +81,7 @@ class Source(Protocol):
 
 
 class Sources(Closeable):
-    """All sources of an automatic throttle; a context manager.
+    """The sources of an automatic throttle; a context manager.
 
     Args:
         wanted: the sources, with their limits.

@@ -43,7 +43,7 @@ _PROCEED = {
 }
 """Effect of `proceed`, by what is waited for."""
 
-_PERIODIC = frozenset((WaitKind.ITEMS, WaitKind.WINDOW, WaitKind.THROTTLE, WaitKind.AUTO_THROTTLE))
+_PERIODIC = frozenset((WaitKind.ITEMS, WaitKind.WINDOW, WaitKind.THROTTLE))
 
 
 class Tone(StrEnum):

@@ -96,6 +96,7 @@ class WriteFence:
         # mutant: shared/throttle-while-clients-are-blocked
         throttle = claim.throttle if claim and self._paced else None
         self._rate = throttle * 1e6 / self._parallelism if throttle else None
+        # mutant: shared/hold-while-clients-are-blocked, shared/hold-of-a-lost-attempt
         self._held = claim is not None and self._paced and claim.held == self._attempt.mark
         self._due = asked + _CLAIM_EVERY  # mutant: shared/fence-is-fresh-from-its-answer-on
 

@@ -33,7 +33,7 @@ _NAMED = 3
 
 
 class Brakes(NamedTuple):
-    """What holds a copy.
+    """Functions that hold a copy.
 
     Attributes:
         hold: starts no more tasks.
@@ -69,7 +69,7 @@ class Throttle(Closeable):
         """Return why the copy must wait, after a look if one is due; None if it may run."""
         if (now := time.monotonic()) >= self._due:
             self._due = now + self.wanted.every.total_seconds()
-            self._look()
+            self._check_sources()
         if not self._why:
             return None
         return WaitReason(
@@ -80,7 +80,7 @@ class Throttle(Closeable):
         """Free the connections; harmless when done twice."""
         self._sources.close()
 
-    def _look(self) -> None:
+    def _check_sources(self) -> None:
         sources = self._sources.all
         with ThreadPoolExecutor(max(1, min(len(sources), _AT_ONCE)), thread_name_prefix="throttle") as pool:
             objections = [why for why in pool.map(_objection, sources) if why]
@@ -125,7 +125,7 @@ class Pacer(Closeable):
         self._orders = orders
         self._throttle: Throttle | None = None
         self._held = False
-        self._told = 0.0
+        self._last_confirmed = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
         #: Why this attempt must end; None while it may run.
@@ -133,7 +133,7 @@ class Pacer(Closeable):
 
     def start(self) -> None:
         """Look once, so that no task starts too early, and then again and again."""
-        self.look()
+        self.check()
         self._thread.start()
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Pacer(Closeable):
         self._brakes.release()
         self._context.held = None
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Ask for orders, look at the sources, and hold the copy or let it run.
 
         Raises:
@@ -158,7 +158,7 @@ class Pacer(Closeable):
         if held != self._held:
             (self._brakes.hold if held else self._brakes.release)()
         self._context.held = reason
-        if held != self._held or (held and time.monotonic() > self._told + _CONFIRM_EVERY):
+        if held != self._held or (held and time.monotonic() > self._last_confirmed + _CONFIRM_EVERY):
             try:
                 (self._brakes.claim_held if held else self._brakes.claim_free)()
             except FinalError:
@@ -167,7 +167,7 @@ class Pacer(Closeable):
                 # The tasks that run find the store as it is. The next look tells them.
                 _log.warning("the copy's claim cannot be written: %s", error)
                 return
-            self._told = time.monotonic()
+            self._last_confirmed = time.monotonic()
         self._held = held
 
     def _reason(self) -> WaitReason | None:
@@ -190,7 +190,7 @@ class Pacer(Closeable):
     def _run(self) -> None:
         while not self._ended.wait(_ASK_EVERY):
             try:
-                self.look()
+                self.check()
             except Exception as error:  # noqa: BLE001 - the step raises it
                 # Without orders the copy may neither run nor wait: the next attempt asks again.
                 self.failure = error

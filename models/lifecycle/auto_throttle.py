@@ -28,7 +28,7 @@ Servers = Annotated[tuple[Annotated[str, AfterValidator(_server)], ...], Field(m
 
 
 class AutoThrottle(Frozen):
-    """What stops a running copy by itself while the cluster suffers. Without a source nothing does.
+    """Sources and limits that stop a running copy while the cluster suffers. Without a source nothing does.
 
     Attributes:
         bookies: addresses of bookies' metrics: `http://host:8000/metrics`.
@@ -77,12 +77,12 @@ class Pause(Result):
     reason: str = ""
 
     def __str__(self) -> str:
-        """Return who has paused, and why."""
-        return f"paused by {self.by or 'the operator'}{f' ({shown(self.reason)})' if self.reason else ''}"
+        """Return what the copy waits for, with who has paused it, and why."""
+        return f"`resume`: paused by {self.by or 'the operator'}{f' ({shown(self.reason)})' if self.reason else ''}"
 
 
 class CopyOrders(Result):
-    """What a running copy asks its workflow for: the answer of the query `copy_orders`.
+    """The orders that a running copy asks its workflow for: the answer of the query `copy_orders`.
 
     Attributes:
         pause: the copy must stop; None if it may run.

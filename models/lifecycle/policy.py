@@ -164,7 +164,7 @@ class VerbState(BaseModel):
     @property
     def why_paused(self) -> str:
         """Sender and reason of the pause, for people."""
-        return str(self.pause) if self.pause else "paused by the operator"
+        return str(self.pause) if self.pause else "`resume`: paused by the operator"
 
     def legal(self) -> tuple[Verb, ...]:
         """Return the verbs that would be accepted now."""

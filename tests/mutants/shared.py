@@ -47,6 +47,8 @@ MUTANTS = mutants(
             "shared/newer-epoch-is-not-newer": becomes("self.attempt > other.attempt"),
             "shared/final-conflicts-are-tried-again": becomes("StoreConflict"),
             "shared/throttle-while-clients-are-blocked": without(1),
+            "shared/hold-while-clients-are-blocked": without(1),
+            "shared/hold-of-a-lost-attempt": becomes("claim is not None and self._paced and bool(claim.held)"),
         },
         "tests/unit/lifecycle/test_encryption.py::test_another_key_of_the_same_id_is_an_error": {
             "shared/a-signal-of-another-key-stops-a-workflow": becomes("raise PayloadUnreadable(why)"),

@@ -17,7 +17,7 @@ ThrottledInputT = TypeVar("ThrottledInputT", bound=ThrottledInput)
 
 
 class ThrottledMigration(Migration[ThrottledInputT, StateT]):
-    """Base of migrations whose copies ask, while they run, whether they may go on. Arguments as in `Migration`."""
+    """Base of migrations whose copies ask, while they run, whether they may continue. Arguments as in `Migration`."""
 
     @workflow.query(description="What running copies ask for: whether they must stop, and what throttles them.")
     def copy_orders(self) -> CopyOrders:

@@ -304,7 +304,14 @@ def change_the_pace(run: Run) -> None:
         "concurrency is now 2 batches",
         "throttle is now 0.002 MB/s",
     ]
+    run.steer(Verb.PAUSE, "OPS-7")
     run.set_throttle(None)
+    # Without a limit a copy that is not held would end.
+    status = run.wait_until_it_waits_for(WaitKind.PAUSE)
+    assert status.phase == Phase.BUILD
+    assert status.pause is not None
+    assert status.pause.reason == "OPS-7"
+    run.steer(Verb.RESUME)
 
 
 def assert_named(place: Place, items: list[str]) -> None:

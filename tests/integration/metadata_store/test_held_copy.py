@@ -1,4 +1,4 @@
-"""A copy that stops in its middle, by the automatic throttle or by a pause, and goes on."""
+"""A copy that stops in its middle, by the automatic throttle or by a pause, and continues."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def values(url: str) -> dict[str, tuple[bytes, int]]:
     return {path: (node.value, node.version) for path, node in tree.items() if path.startswith("/records")}
 
 
-def test_a_copy_stops_and_goes_on(shared_stack: SharedStack, environment: Environment) -> None:
-    """An endpoint stops a running copy, then a pause does; what changes meanwhile is copied and compared at the end."""
+def test_a_copy_stops_and_continues(shared_stack: SharedStack, environment: Environment) -> None:
+    """An endpoint stops a running copy, then a pause does; what changes until then is copied, and compared."""
     stack = shared_stack(StackSpec(zookeepers=1, second_zookeepers=1))
     source, target = f"{stack.zk_url}/held-copy", f"{stack.second_zk_url}/held-copy"
     answers = {"/may-copy": (200, "")}

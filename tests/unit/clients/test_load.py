@@ -59,7 +59,7 @@ def test_latency_of_brokers() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [("bookies", "bookie-4.17-idle.txt"), ("brokers", "broker-5.0-idle.txt")])
 def test_idle_servers_do_not_stop_a_copy(kind: str, name: str) -> None:
-    """A server without requests reports that it is no number."""
+    """A server without requests reports what is not a number."""
     assert "NaN" in page(name)[1]
     (reading,) = read({"/metrics": page(name)}, **{kind: "/metrics"})
     assert reading.value == 0
@@ -117,7 +117,7 @@ def test_an_endpoint_objects(status: int) -> None:
         read({"/may-copy": (status, "/may-copy")}, http="/may-copy")
 
 
-def test_what_is_not_known_is_told() -> None:
+def test_what_is_not_known_is_an_objection() -> None:
     """A source that does not answer, is protected, or reports something else is an objection with its reason."""
     for answer, message in (
         ((401, ""), "it answers 401 to http://"),

@@ -69,47 +69,47 @@ def test_a_pause_holds_the_copy_and_says_who_why() -> None:
     """Nothing is written without a pause; one is written once, and taken back once."""
     copy = Copy()
     with copy.pacer() as pacer:
-        pacer.look()
+        pacer.check()
         assert copy.done == []
         copy.orders = PAUSED
         for _ in range(3):
-            pacer.look()
+            pacer.check()
         assert copy.done == ["hold", "claim held"]
-        assert why(copy.context) == "pause: paused by cli:ann@desk (OPS-7)"
+        assert why(copy.context) == "pause: `resume`: paused by cli:ann@desk (OPS-7)"
         copy.orders = None
-        pacer.look()
+        pacer.check()
         assert why(copy.context), "without an answer the last order counts"
         copy.orders = CopyOrders()
-        pacer.look()
+        pacer.check()
         assert copy.done[2:] == ["release", "claim free"]
         assert not why(copy.context)
 
 
 def test_an_endpoint_holds_the_copy() -> None:
-    """The reason names source and answer, and since when; it stands until the source agrees."""
+    """The reason names source and answer, and since when; it lasts until the source agrees."""
     answers = {"/may-copy": (429, "")}
     copy = Copy()
     with Answers(answers) as server, copy.pacer(throttle=throttle(server)) as pacer:
         # The workflow does not answer yet: what the input says counts.
         copy.orders = None
-        pacer.look()
+        pacer.check()
         assert copy.done == ["hold", "claim held"]
         assert why(copy.context).startswith("automatic throttle: the automatic throttle, since ")
         assert why(copy.context).endswith(f"Z: {server.base_url}/may-copy: it answers 429")
         answers["/may-copy"] = 503, ""
-        pacer.look()
+        pacer.check()
         assert "it answers 503" in why(copy.context)
         answers["/may-copy"] = 200, ""
-        pacer.look()
+        pacer.check()
         assert copy.done[2:] == ["release", "claim free"]
         # A changed throttle is used from the next look on, and a removed one holds nothing.
         answers["/may-copy"] = 500, ""
         copy.orders = CopyOrders(throttle=throttle(server, zookeepers=["127.0.0.1:9"]))
-        pacer.look()
+        pacer.check()
         assert "ZooKeeper 127.0.0.1:9: " in why(copy.context)
         assert "; " in why(copy.context)
         copy.orders = CopyOrders()
-        pacer.look()
+        pacer.check()
         assert not why(copy.context)
 
 
@@ -120,20 +120,20 @@ def test_sources_are_looked_at_from_time_to_time() -> None:
     with Answers(answers) as server:
         copy.orders = CopyOrders(throttle=AutoThrottle.model_validate({"http": f"{server.base_url}/may-copy"}))
         with copy.pacer() as pacer:
-            pacer.look()
+            pacer.check()
             answers["/may-copy"] = 200, ""
-            pacer.look()
+            pacer.check()
             assert why(copy.context)
 
 
-def test_a_store_that_is_away_is_told_later() -> None:
+def test_a_store_that_is_away_gets_the_hold_later() -> None:
     """No task starts in the meantime."""
     copy = Copy()
     with copy.pacer() as pacer:
         copy.orders, copy.failure = PAUSED, StoreUnreachable("away")
-        pacer.look()
+        pacer.check()
         copy.failure = None
-        pacer.look()
+        pacer.check()
         assert copy.done == ["hold", "hold", "claim held"]
 
 
@@ -162,10 +162,10 @@ def test_a_late_attempt_does_not_start() -> None:
 
 
 def test_the_end_of_a_copy_holds_nothing() -> None:
-    """What follows in the same step is not held: it may be what clients wait for."""
+    """The rest of the same step is not held: clients may wait for it."""
     copy = Copy()
     copy.orders = PAUSED
     with copy.pacer() as pacer:
-        pacer.look()
+        pacer.check()
     assert copy.done[-1] == "release"
     assert not why(copy.context)

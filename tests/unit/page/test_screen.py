@@ -130,6 +130,20 @@ def test_cutover_says_its_cost() -> None:
     )
 
 
+def test_an_automatic_throttle_is_the_large_sentence() -> None:
+    """A copy that a server has stopped names it, and not its old progress."""
+    view, now = running()["metadata-store/CATCH_UP/pause"]
+    assert view.status is not None
+    assert view.status.waiting is not None
+    why = "the automatic throttle, since 10:00:00Z: http://ops/may-copy: it answers 429"
+    waiting = view.status.waiting.model_copy(update={"kind": WaitKind.AUTO_THROTTLE, "why": why, "action": ""})
+    progress = Progress(task=ProgressTask.COPY, unit=ProgressUnit.RECORDS, done=1, total=2, as_of=now)
+    view = view.model_copy(
+        update={"status": view.status.model_copy(update={"waiting": waiting, "progress": progress, "paused": False})}
+    )
+    assert screen_of(view, now).headline.text == f"CATCH_UP waits for {why}."
+
+
 def test_fleet_crosses() -> None:
     """Namespaces leave one side and arrive on the other; squares count all of them, with the running part's wait."""
     view, now = running()["blue-green/FLIP/items"]

@@ -177,7 +177,7 @@ async def test_pause_and_throttle_reach_a_running_copy(stage: Harness) -> None:
     assert answer.why == "the copy stops within seconds, and keeps what it has; `resume` continues"
     pause = (await _orders(run)).pause
     assert pause is not None
-    assert str(pause) == "paused by the operator"
+    assert str(pause) == "`resume`: paused by the operator"
     assert (await run.status()).pause == pause
     await run.update("set_auto_throttle", AutoThrottle())
     await run.signal(Verb.RESUME)
