@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from clients.errors import NoCredentials
 from clients.secret_files import secret_text
 from models.hooks import keys_of
+from models.redaction import remember
 
 
 class SecretKeys(NamedTuple):
@@ -42,6 +43,7 @@ class SecretKeys(NamedTuple):
             NoCredentials: the file cannot be read, or has no valid secret.
         """
         text = secret_text(self.file, self.setting) if self.file else self.value.get_secret_value()
+        remember(*text.split())
         try:
             return keys_of(text)
         except ValueError as error:

@@ -21,9 +21,6 @@ MOST_EVENTS = 200
 BATCH = 20
 """Most events of one activity."""
 
-_LONGEST = 1_000
-"""Characters of a text in an event."""
-
 HookName = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$", max_length=64)]
 """Lower case, as names of environment variables do not keep the case; `__` ends the name there."""
 
@@ -86,7 +83,7 @@ class HookEvent(Result):
 
     def cut(self) -> HookEvent:
         """Return the event with short texts: senders choose some of them."""
-        return self.model_copy(update={name: shown(getattr(self, name), _LONGEST) for name in ("text", "by", "reason")})
+        return self.model_copy(update={name: shown(getattr(self, name)) for name in ("text", "by", "reason")})
 
 
 class Outbox(BaseModel):

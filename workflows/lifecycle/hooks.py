@@ -84,10 +84,10 @@ class Hooks:
         self._state = state
         self._status = status
         self._continuation = continuation
-        self._names = names
+        self._names = tuple(dict.fromkeys(names))
         self._tasks: list[asyncio.Task[None]] = []
         self._ends = False
-        state.outbox.register(names)
+        state.outbox.register(self._names)
 
     async def begin(self) -> None:
         """Check that workers know the hooks, and start to deliver events.

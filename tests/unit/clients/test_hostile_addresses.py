@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable
+from email.message import Message
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -44,6 +47,9 @@ from models.destinations import Destinations
 from models.settings import Settings
 from models.store_url import parse_store_url
 from tests.support.hostile import HostileServer
+from tests.support.http_server import HttpServer
+from tests.support.lifecycle.hook_receiver import SECRET as WEBHOOK_SECRET
+from tests.support.lifecycle.hook_receiver import check_signature
 
 SECRET = "secret-that-stays-at-home"
 DOMAIN = Destinations((".prod.example",), allow_plain=True)
@@ -217,14 +223,42 @@ def test_an_issuer_that_names_no_address(tmp_path: Path) -> None:
 )
 def test_a_webhook_that_cannot_be_asked_is_no_order(settings: dict[str, Any]) -> None:
     """The step fails, for any reason: brokers do not count as stopped."""
+    with pytest.raises(Exception, match="the webhook that stops brokers"):
+        _controller(Settings(**settings)).ask("stop", "zk+hierarchical://z/ledgers", lambda: None)
+
+
+def test_orders_of_the_webhook_are_signed() -> None:
+    """An order has the signature of the secret in the settings, and its id is the order's key."""
+    asked: list[tuple[Message, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+            """Log nothing."""
+
+        def do_POST(self) -> None:
+            asked.append((self.headers, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+    with HttpServer(Handler) as server:
+        settings = Settings.model_validate(
+            {"broker_webhook": server.base_url, "broker_webhook_secret": WEBHOOK_SECRET, "allow_plain": True}
+        )
+        _controller(settings).ask("stop", "zk+hierarchical://z/ledgers", lambda: None)
+    ((headers, body),) = asked
+    check_signature(headers, body)
+    assert headers["webhook-id"] == headers["idempotency-key"] == "r/1/stop"
+
+
+def _controller(settings: Settings) -> BrokerController:
+    context = Mock()
+    context.pause = time.sleep
     task = SimpleNamespace(
-        runtime=SimpleNamespace(settings=Settings(**settings)),
+        runtime=SimpleNamespace(settings=settings),
         input=SimpleNamespace(broker_control=BrokerControl.WEBHOOK, cluster="c"),
-        context=Mock(),
+        context=context,
         attempt=SimpleNamespace(epoch=1),
         workflow_id="w",
         run_id="r",
     )
-    controller = BrokerController(cast("Any", task), Direction.FORWARD)
-    with pytest.raises(Exception, match="the webhook that stops brokers"):
-        controller.ask("stop", "zk+hierarchical://z/ledgers", lambda: None)
+    return BrokerController(cast("Any", task), Direction.FORWARD)

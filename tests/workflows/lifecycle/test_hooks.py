@@ -17,6 +17,7 @@ from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb, VerbRequest
 from models.metadata_store.phases import Phase
 from tests.support.lifecycle.hook_receiver import HookReceiver, Response
+from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import Script
 from tests.workflows.scalable_topic.activities import TOPICS, NamespaceScript
@@ -94,6 +95,19 @@ async def test_a_failing_hook_blocks_nothing(stage: Harness, pager: HookReceiver
     assert failing.failing_since is not None
     assert status.notes[-1].endswith("not delivered: ended with 9; the worker's log has what it printed")
     assert _types(pager)[-1] == "migration.ended"
+
+
+async def test_alarms_are_events(stage: Harness, pager: HookReceiver) -> None:
+    """An alarm is sent once, to a hook that is named twice too."""
+    fields = {"hooks": ["pager", "pager"], "rollback_window": "PT0S", "skip_idgen_precheck": True}
+    run = await stage.start(switch.Script(), history_limit=0, **fields)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert pager.texts("alarm.raised") == ["LAB ONLY: ids are not checked; messages can be lost"]
+    assert _numbers(pager) == [*range(1, len(pager.events) + 1)]
+    ended = [event["data"]["waiting"]["kind"] for event in pager.events if event["type"].endswith("wait.ended")]
+    assert ended == [
+        event["data"]["waiting"]["kind"] for event in pager.events if event["type"].endswith("wait.started")
+    ]
 
 
 async def test_a_hook_that_comes_back_gets_all(stage: Harness, pager: HookReceiver) -> None:
