@@ -16,6 +16,7 @@ from models.lifecycle.outlook import Outlook
 from models.lifecycle.status import Outcome, PhaseEntry, Progress, Status, Undo, Waiting, WaitKind
 from models.lifecycle.units import Described, Quantity, Unit, format_value
 from models.lifecycle.verbs import VERB_HELP, ApprovalRequest, Verb
+from models.lifecycle.waves import CHANGE_NOTE
 from models.text import one_line, printable_json
 from page.guide import BATCH, BreakGlass, Guide, Step, guide_of, guides
 from page.sides import FELT, Fact, MigrationData, Sides, data_of, estimate_of, old_side, sides_of, verdict
@@ -157,6 +158,8 @@ class Fleet(NamedTuple):
         text: counts in words.
         parts: running parts, and what each waits for.
         more: number of running parts that are not listed.
+        stopped: why the stop switch lets no item start; empty if it does not.
+        change: the last change of the waves while they ran; None if there was none.
     """
 
     unit: str
@@ -165,6 +168,8 @@ class Fleet(NamedTuple):
     text: str
     parts: list[Part]
     more: int
+    stopped: str
+    change: Event | None
 
 
 class Back(NamedTuple):
@@ -216,6 +221,7 @@ class Screen(NamedTuple):
     certificate: list[Described]
     failed: list[str]
     features: list[str]
+    evidence: str
     glass: BreakGlass | None
     glass_steps: tuple[Step, ...]
     file: str
@@ -281,6 +287,9 @@ def screen_of(view: View, now: datetime) -> Screen:
         features=[f"{use.feature}: {'accepted' if use.accepted else use.outcome}" for use in report.features]
         if report
         else [],
+        evidence=f"pulsar-migrate evidence {shlex.quote(view.workflow_id)} --to FOLDER"
+        if view.ended and name != BATCH
+        else "",
         glass=glass,
         glass_steps=glass.of(shlex.quote(view.workflow_id)) if glass else (),
         file=file,
@@ -310,6 +319,8 @@ def headline(view: View, guide: Guide | None, data: MigrationData, now: datetime
     if waiting and waiting.action:
         cost = _cutover_cost(guide, data) if waiting.kind is WaitKind.HOLD else ""
         return _plain(Tone.ASKS, f"{phase} waits for you: {waiting.action.rstrip('.')}.{cost}")
+    if waiting and waiting.kind is WaitKind.STOP_SWITCH:
+        return _plain(Tone.WAITS, f"{phase}: the stop switch is on: {waiting.why.rstrip('.')}.")
     if waiting and waiting.kind not in _PERIODIC:
         return _plain(Tone.WAITS, f"{phase} waits for {waiting.why.rstrip('.')}.")
     tone = Tone.BACK if back else Tone.RUNS
@@ -511,7 +522,22 @@ def _fleet(view: View, kind: str, data: MigrationData) -> Fleet | None:
     for state, count in counts.items():
         squares += [_square(state, index, names, parts) for index in range(-(-count // each))]
     words = [f"{count:,} {state}" for state, count in counts.items() if count]
-    return Fleet(sides.unit, squares, each, ", ".join(words), parts, view.children_count - len(parts))
+    more = view.children_count - len(parts)
+    return Fleet(sides.unit, squares, each, ", ".join(words), parts, more, _stopped(view), _change_of_waves(view))
+
+
+def _stopped(view: View) -> str:
+    """Return why the stop switch holds a fleet or a part of it; empty if it does not."""
+    for each in () if view.ended else (view, *view.children):
+        if each.status and each.status.waiting and each.status.waiting.kind is WaitKind.STOP_SWITCH:
+            return each.status.waiting.why
+    return ""
+
+
+def _change_of_waves(view: View) -> Event | None:
+    notes = view.status.notes if view.status else view.report.notes if view.report else []
+    changes = (event for event in map(_note, reversed(notes)) if event.text.startswith(CHANGE_NOTE))
+    return next(changes, None)
 
 
 def _square(state: str, index: int, failed: Sequence[str], parts: Sequence[Part]) -> Square:

@@ -17,6 +17,9 @@ from models.text import shown
 CANARY = 0
 """Number of the canary wave; the others count from 1."""
 
+CHANGE_NOTE = "waves: "
+"""Start of the note of a change of waves."""
+
 SHOWN_FAILURES = 10
 """Failed items in state and status; `failure_list` names the node with the complete list."""
 

@@ -13,7 +13,7 @@ from models.lifecycle.input import OF_START, MigrationInput
 from models.lifecycle.rates import RecentRates
 from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
 from models.lifecycle.units import format_value
-from models.lifecycle.waves import Hold, WavePolicy, WavesOutcome, WaveStatus
+from models.lifecycle.waves import CHANGE_NOTE, Hold, WavePolicy, WavesOutcome, WaveStatus
 from workflows.lifecycle.caller import by
 from workflows.lifecycle.migration import Migration, refused
 from workflows.lifecycle.waves import Waves
@@ -57,7 +57,7 @@ def change_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[s
     policy = changed_waves(migration, waves, change)
     waves.revise(policy)
     fields = ", ".join(f"{name}: {format_value(getattr(policy, name))}" for name in change)
-    migration.board.note(f"waves: {fields}, changed{by()}")
+    migration.board.note(f"{CHANGE_NOTE}{fields}, changed{by()}")
     return policy
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from typing import Any
 
 import pytest
 
-from models.lifecycle.status import Outcome, Progress, ProgressTask, ProgressUnit, WaitKind
+from models.lifecycle.status import Outcome, Progress, ProgressTask, ProgressUnit, Waiting, WaitKind
+from models.lifecycle.waves import CHANGE_NOTE
 from page.guide import BATCH, guides
 from page.html import list_document, migration_changes, migration_document, report_document
 from page.screen import SQUARES, Screen, Tone, screen_of
@@ -158,6 +160,35 @@ def test_fleet_crosses() -> None:
         assert each.fleet is not None
         assert [square.state for square in each.fleet.squares].count("running") == 1
         assert each.fleet.parts[0].name == "acme/audit"
+
+
+def test_fleet_shows_the_stop_switch_and_changes() -> None:
+    """A fleet shows why the stop switch holds it, also where it holds a part, and the last change of its waves."""
+    view, now = running()["blue-green/FLIP/items"]
+    assert view.status is not None
+    stop = Waiting(kind=WaitKind.STOP_SWITCH, why="brokers are overloaded", since=now)
+    changes = [f"2026-11-29 10:0{minute}:00Z {CHANGE_NOTE}wave_size: {minute}, changed by op" for minute in (1, 2)]
+    stopped = view.status.model_copy(update={"waiting": stop, "notes": [*changes, "another note"]})
+    held = screen_of(view.model_copy(update={"status": stopped}), now)
+    part = view_of(statuses("blue-green-batch")[0]).model_copy(update={"status": stopped})
+    for fleet in (held.fleet, screen_of(view.model_copy(update={"children": [part]}), now).fleet):
+        assert fleet is not None
+        assert fleet.stopped == "brokers are overloaded"
+    assert held.headline.text == "FLIP: the stop switch is on: brokers are overloaded."
+    assert held.fleet is not None
+    assert held.fleet.change is not None
+    assert held.fleet.change.text == "waves: wave_size: 2, changed by op"
+    moving = screen_of(view, now).fleet
+    assert moving is not None
+    assert (moving.stopped, moving.change) == ("", None)
+
+
+@pytest.mark.parametrize("name", ["blue-green-whole", "metadata-store-live"])
+def test_evidence_is_named_at_the_end(name: str) -> None:
+    """The page of an ended migration has the command that keeps its evidence; a running one has none."""
+    view, now = ended()[name]
+    assert screen_of(view, now).evidence == f"pulsar-migrate evidence {shlex.quote(view.workflow_id)} --to FOLDER"
+    assert screen_of(view_of(statuses(name)[-1]), now).evidence == ""
 
 
 def test_large_fleet_has_fewer_squares() -> None:
