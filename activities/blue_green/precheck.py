@@ -212,6 +212,7 @@ def _green_facts(task: AnyBlueGreenTask, findings: Findings, names: Sequence[str
 
 def _covered(task: AnyBlueGreenTask, result: Precheck, census: FeatureCensus, namespaces: Sequence[str]) -> Precheck:
     store, access = task.input.blue.store, task.stores(task.input.blue)
+    result = task.with_throttle_warnings(result, task.input.auto_throttle, task.input.blue.credentials)
     return covered(
         result, task.input, census, lambda census: task.survey(census, namespaces), store=store, access=access
     )

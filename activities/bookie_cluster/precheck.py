@@ -76,7 +76,7 @@ def precheck(task: BookieClusterTask) -> SwitchPrecheck:
     ends = (("SOURCE", input.source_credentials), ("TARGET", input.target_credentials))
     if unusable := unusable_credentials(task.runtime, (("", input.credentials), *ends)):
         return run.without_servers(unusable)
-    result = run.run()
+    result = task.with_throttle_warnings(run.run(), input.auto_throttle, input.credentials)
     census, store = FeatureCensus(task.input.cluster), task.input.store
     return covered(result, task.input, census, task.survey, store=store, access=task.access)
 

@@ -81,13 +81,17 @@ class Throttle(Closeable):
         self._sources.close()
 
     def _check_sources(self) -> None:
-        sources = self._sources.all
-        with ThreadPoolExecutor(max(1, min(len(sources), _AT_ONCE)), thread_name_prefix="throttle") as pool:
-            objections = [why for why in pool.map(_objection, sources) if why]
-        more = f"; and {len(objections) - _NAMED} more" if len(objections) > _NAMED else ""
-        if objections and not self._why:
+        objecting = objections(self._sources)
+        more = f"; and {len(objecting) - _NAMED} more" if len(objecting) > _NAMED else ""
+        if objecting and not self._why:
             self._since = datetime.now(UTC)
-        self._why = f"{'; '.join(objections[:_NAMED])}{more}"
+        self._why = f"{'; '.join(objecting[:_NAMED])}{more}"
+
+
+def objections(sources: Sources) -> list[str]:
+    """Return why a copy must not run now, one text for each source that objects."""
+    with ThreadPoolExecutor(max(1, min(len(sources.all), _AT_ONCE)), thread_name_prefix="throttle") as pool:
+        return [why for why in pool.map(_objection, sources.all) if why]
 
 
 def _objection(source: Source) -> str:

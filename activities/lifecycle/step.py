@@ -20,7 +20,7 @@ from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.pacer import Brakes, Pacer
+from activities.lifecycle.pacer import Brakes, Pacer, objections
 from activities.lifecycle.polling import PollResult, poll
 from activities.lifecycle.runner import require_open, run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
@@ -29,12 +29,14 @@ from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution, InputT
 from models.lifecycle.input import WorkflowInput
+from models.lifecycle.report import PrecheckResult
 from models.lifecycle.status import WaitKind
 from spark.engine import SparkEngine
 from spark.run import RunStopped
 
 ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
+PrecheckT = TypeVar("PrecheckT", bound=PrecheckResult)
 InputT_co = TypeVar("InputT_co", bound=WorkflowInput, covariant=True)
 
 
@@ -138,12 +140,11 @@ class StepTask(Generic[InputT_co]):
         )
         # A batch has claims of its migration, which orders what all batches do.
         workflows = (self.attempt.workflow_id, self.context.workflow_id or self.attempt.workflow_id)
-        admin, stores = runtime.admin_of(credentials), runtime.stores_of(credentials)
         with Pacer(
             lambda: runtime.copy_orders(workflows),
             brakes,
             self.context,
-            lambda wanted: Sources(wanted, admin=admin.tls, zookeeper=stores.common.zookeeper),
+            partial(self._open_sources, credentials),
             CopyOrders(throttle=throttle),
         ) as pacer:
             pacer.start()
@@ -153,6 +154,28 @@ class StepTask(Generic[InputT_co]):
                 if pacer.failure is not None:
                     raise pacer.failure from None
                 raise
+
+    def with_throttle_warnings(self, result: PrecheckT, throttle: AutoThrottle | None, credentials: str) -> PrecheckT:
+        """Return the result of a precheck, with a warning for each source that would stop the copy now.
+
+        Args:
+            result: of the precheck.
+            throttle: of the input.
+            credentials: as in `paced`.
+        """
+        if throttle is None:
+            return result
+        try:
+            with self._open_sources(credentials, throttle) as sources:
+                objecting = objections(sources)
+        except OSError as error:
+            objecting = [f"the files of the TLS settings cannot be used: {error}"]
+        warnings = (f"auto_throttle would stop the copy now: {why}" for why in objecting)
+        return result.model_copy(update={"warnings": (*result.warnings, *warnings)})
+
+    def _open_sources(self, credentials: str, wanted: AutoThrottle) -> Sources:
+        admin, stores = self.runtime.admin_of(credentials), self.runtime.stores_of(credentials)
+        return Sources(wanted, admin=admin.tls, zookeeper=stores.common.zookeeper)
 
 
 TaskT = TypeVar("TaskT", bound=StepTask[Any])

@@ -93,6 +93,7 @@ def precheck(task: MetadataStoreTask) -> Precheck:
         )
     check = PrecheckRun(task.input, task.workflow_id, task.access, task.admin, partial(release, task))
     result = check.run(task.engine, task.pair, tag=task.tag())
+    result = task.with_throttle_warnings(result, task.input.auto_throttle, task.input.credentials)
     return covered(
         result,
         task.input,

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from activities.lifecycle import pacer as pacing
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.pacer import Brakes, Pacer
+from activities.lifecycle.runtime import Runtime
+from activities.metadata_store.context import MetadataStoreTask
 from clients.errors import StoreUnreachable, Superseded
 from clients.load import Sources
 from clients.tls import Tls
 from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders, Pause
+from models.lifecycle.claim import Attempt
+from models.lifecycle.execution import Execution
+from models.lifecycle.report import PrecheckResult
+from models.metadata_store.input import MetadataStoreInput
+from models.settings import Settings
 from tests.support.http_server import Answers
 from tests.support.waiting import wait_for
 
@@ -169,3 +176,23 @@ def test_the_end_of_a_copy_holds_nothing() -> None:
         pacer.check()
     assert copy.done[-1] == "release"
     assert not why(copy.context)
+
+
+def test_the_precheck_warns_of_what_would_stop_the_copy() -> None:
+    """A wrong address shows in a dry run, and not only when the copy waits."""
+    runtime = Runtime(Settings(), cast("Any", None), "queue")
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    input = MetadataStoreInput(cluster="dev", source="zk:zk:2181", target="oxia://oxia:6648")
+    execution = Execution(input=input, run_id="run-1", started=started, epoch=1)
+    attempt = Attempt.of(execution, input.workflow_id, 1)
+    with Answers({"/may-copy": (503, "")}) as server:
+        wanted = throttle(server, bookies=[f"{server.base_url}/may-copy"])
+        with MetadataStoreTask(runtime, execution, attempt, ActivityContext()) as task:
+            result = task.with_throttle_warnings(PrecheckResult(warnings=("old",)), wanted, "")
+            assert task.with_throttle_warnings(result, None, "") == result
+    url = f"{server.base_url}/may-copy"
+    assert result.warnings == (
+        "old",
+        f"auto_throttle would stop the copy now: bookie {url}: it answers 503 to {url}",
+        f"auto_throttle would stop the copy now: {url}: it answers 503",
+    )
