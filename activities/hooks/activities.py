@@ -118,7 +118,7 @@ class HookActivities:
                 return None
             answer = await post_event(name, hook, question.event.id, body)
         except CommandFailed as error:
-            reason = shown(error.output) if error.code is not None else ""
+            reason = shown(error.output) if error.exit_code is not None else ""
             return Veto(hook=name, why=reason or str(error))
         except HookFailed as error:
             return Veto(hook=name, why=str(error))

@@ -30,13 +30,13 @@ class CommandFailed(Exception):
     """A command did not run, was terminated, or failed; says why, without its output.
 
     Attributes:
-        code: its own exit code; None where it did not end by itself.
+        exit_code: its own; None where it did not end by itself.
         output: the end of what it printed, which may have secrets.
     """
 
-    def __init__(self, why: str, code: int | None = None, output: str = "") -> None:
+    def __init__(self, why: str, exit_code: int | None = None, output: str = "") -> None:
         super().__init__(why)
-        self.code = code
+        self.exit_code = exit_code
         self.output = output
 
 

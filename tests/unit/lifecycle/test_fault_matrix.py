@@ -8,6 +8,7 @@ import pytest
 
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import steps_of
+from models.settings import Settings
 from tests.faults.lifecycle.rounds import ZOMBIE, Choice
 from worker.catalog import ALL, activities
 
@@ -46,7 +47,9 @@ ELSEWHERE = {
 def test_each_changing_step_has_a_round_with_a_late_attempt(package: str) -> None:
     """A new step that changes something needs a round in which a frozen attempt of it continues late."""
     prefix = f"{package}_"
-    registered = activities(object.__new__(Runtime))
+    runtime = object.__new__(Runtime)
+    runtime.settings = Settings()
+    registered = activities(runtime)
     names = [step.__temporal_activity_definition.name for step in registered]  # pyright: ignore[reportFunctionMemberAccess]
     steps = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     choice: Choice = import_module(f"tests.faults.{package}.rounds").ROUNDS
