@@ -60,6 +60,7 @@ _INLINE = re.compile(r"`([^`\n]+)`")
 _TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 TEMPORAL = list(commands("temporal"))
 OURS = list(commands("pulsar-migrate"))
+COMMANDS: Any = get_command(app)
 
 
 def option(command: list[str], name: str) -> str | None:
@@ -247,7 +248,7 @@ def test_the_pages_show_every_update_query_and_verb(kind: Kind[Any]) -> None:
 @pytest.mark.parametrize(("page", "command"), OURS, ids=lambda value: value if isinstance(value, str) else "")
 def test_our_commands_parse(page: str, command: list[str]) -> None:
     """Each `pulsar-migrate` line of the pages is taken by the command line's own parser."""
-    group: Any = get_command(app)
+    group: Any = COMMANDS
     rest = command[1:]
     if rest and rest[0].startswith("--"):
         assert any(rest[0] in parameter.opts for parameter in group.params), page

@@ -83,7 +83,8 @@ def called(call: ast.Call) -> str:
 def texts(value: ast.expr, module: ast.Module) -> Iterator[str]:
     """Yield the texts that an expression can have, with `*` for the parts that are not known."""
     if isinstance(value, ast.Constant):
-        yield str(value.value)
+        if isinstance(value.value, str):
+            yield value.value
     elif isinstance(value, ast.IfExp):
         yield from texts(value.body, module)
         yield from texts(value.orelse, module)

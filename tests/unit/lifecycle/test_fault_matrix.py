@@ -6,11 +6,9 @@ from importlib import import_module
 
 import pytest
 
-from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import steps_of
-from models.settings import Settings
 from tests.faults.lifecycle.rounds import ZOMBIE, Choice
-from worker.catalog import ALL, activities
+from worker.catalog import ALL
 
 PACKAGES = sorted({kind.package for kind in ALL.values()})
 """Kinds of one package share its rounds."""
@@ -47,14 +45,11 @@ ELSEWHERE = {
 def test_each_changing_step_has_a_round_with_a_late_attempt(package: str) -> None:
     """A new step that changes something needs a round in which a frozen attempt of it continues late."""
     prefix = f"{package}_"
-    runtime = object.__new__(Runtime)
-    runtime.settings = Settings()
-    registered = activities(runtime)
-    names = [step.__temporal_activity_definition.name for step in registered]  # pyright: ignore[reportFunctionMemberAccess]
-    steps = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+    registered = steps_of(f"activities.{package}")
+    steps = {step.name.removeprefix(prefix) for step in registered}
     choice: Choice = import_module(f"tests.faults.{package}.rounds").ROUNDS
     late = {fault_round.gate.step for fault_round in choice.matrix(1) if fault_round.victim == ZOMBIE}
-    reading = {step.name.removeprefix(prefix) for step in steps_of(f"activities.{package}") if step.options.reads_only}
+    reading = {step.name.removeprefix(prefix) for step in registered if step.options.reads_only}
     assert steps - late - reading - READING.get(package, set()) - ELSEWHERE[package] == set()
 
 

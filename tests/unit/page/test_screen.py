@@ -163,15 +163,15 @@ def test_fleet_crosses() -> None:
 
 
 def test_fleet_shows_the_stop_switch_and_changes() -> None:
-    """A fleet shows why the stop switch holds it, also where it holds a part, and the last change of its waves."""
+    """A fleet shows why the stop switch holds it, also where it holds a batch, and the last change of its waves."""
     view, now = running()["blue-green/FLIP/items"]
     assert view.status is not None
     stop = Waiting(kind=WaitKind.STOP_SWITCH, why="brokers are overloaded", since=now)
     changes = [f"2026-11-29 10:0{minute}:00Z {CHANGE_NOTE}wave_size: {minute}, changed by op" for minute in (1, 2)]
     stopped = view.status.model_copy(update={"waiting": stop, "notes": [*changes, "another note"]})
     held = screen_of(view.model_copy(update={"status": stopped}), now)
-    part = view_of(statuses("blue-green-batch")[0]).model_copy(update={"status": stopped})
-    for fleet in (held.fleet, screen_of(view.model_copy(update={"children": [part]}), now).fleet):
+    batch = view_of(statuses("blue-green-batch")[0]).model_copy(update={"status": stopped})
+    for fleet in (held.fleet, screen_of(view.model_copy(update={"children": [batch]}), now).fleet):
         assert fleet is not None
         assert fleet.stopped == "brokers are overloaded"
     assert held.headline.text == "FLIP: the stop switch is on: brokers are overloaded."

@@ -9,7 +9,7 @@ from models.topic_controller.state import ChangePreview
 
 
 def test_a_change_that_fits() -> None:
-    """The lines name the segments before and after, the cursors, the consumers, the wait, and the way back."""
+    """The lines name the segments before and after, the cursors, consumers, the wait, and what undoes the change."""
     layout = SegmentLayout.initial(2, 0)
     makes = tuple(Mutation(change=Change.SPLIT, segments=(0,), epoch=0).new_segments(layout))
     preview = ChangePreview(
