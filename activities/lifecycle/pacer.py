@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
@@ -63,7 +62,6 @@ class Throttle(Closeable):
         self._sources = open_sources(wanted)
         self._due = 0.0
         self._why = ""
-        self._since = datetime.now(UTC)
 
     def reason(self) -> WaitReason | None:
         """Return why the copy must wait, after a look if one is due; None if it may run."""
@@ -72,9 +70,7 @@ class Throttle(Closeable):
             self._check_sources()
         if not self._why:
             return None
-        return WaitReason(
-            kind=WaitKind.AUTO_THROTTLE, why=f"the automatic throttle, since {self._since:%H:%M:%S}Z: {self._why}"
-        )
+        return WaitReason(kind=WaitKind.AUTO_THROTTLE, why=f"the automatic throttle: {self._why}")
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
@@ -83,8 +79,6 @@ class Throttle(Closeable):
     def _check_sources(self) -> None:
         objecting = objections(self._sources)
         more = f"; and {len(objecting) - _NAMED} more" if len(objecting) > _NAMED else ""
-        if objecting and not self._why:
-            self._since = datetime.now(UTC)
         self._why = f"{'; '.join(objecting[:_NAMED])}{more}"
 
 

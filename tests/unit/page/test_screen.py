@@ -137,7 +137,7 @@ def test_an_automatic_throttle_is_the_large_sentence() -> None:
     view, now = running()["metadata-store/CATCH_UP/pause"]
     assert view.status is not None
     assert view.status.waiting is not None
-    why = "the automatic throttle, since 10:00:00Z: http://ops/may-copy: it answers 429"
+    why = "the automatic throttle: http://ops/may-copy: it answers 429"
     waiting = view.status.waiting.model_copy(update={"kind": WaitKind.AUTO_THROTTLE, "why": why, "action": ""})
     progress = Progress(task=ProgressTask.COPY, unit=ProgressUnit.RECORDS, done=1, total=2, as_of=now)
     view = view.model_copy(
