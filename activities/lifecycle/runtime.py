@@ -6,13 +6,13 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.stop_file import stop_reason
 from clients.closeable import Closeable
 from clients.errors import NoCredentials
 from clients.pulsar.admin.access import AdminAccess
@@ -22,7 +22,6 @@ from models.credentials import UnknownCredentials
 from models.lifecycle.auto_throttle import CopyOrders
 from models.lifecycle.status import WaitKind, WaitReason
 from models.settings import Settings
-from models.text import shown
 from spark.engine import SparkEngine
 
 ValueT = TypeVar("ValueT")
@@ -64,20 +63,7 @@ class Runtime:
     @property
     def stopped_because(self) -> str:
         """Reason why no item of a wave may start: the first line of the stop file; empty if there is none."""
-        if not self.settings.stop_file:
-            return ""
-        file = Path(self.settings.stop_file)
-        try:
-            lines = file.read_text(errors="replace").strip().splitlines()
-        except FileNotFoundError:
-            if file.is_symlink():
-                return "the stop file is a link to a file that is not there"
-            # Its file system may not be mounted.
-            return "" if file.parent.is_dir() else f"the folder of the stop file is not there: {file.parent}"
-        except OSError as error:
-            # It may be there: what is not known stops.
-            return f"the stop file cannot be read ({error.strerror})"
-        return f"the stop switch is set: {shown(lines[0]) if lines else 'no reason is given'}"
+        return stop_reason(self.settings.stop_file) if self.settings.stop_file else ""
 
     def ask(self, call: Coroutine[Any, Any, ValueT], timeout: float) -> ValueT:
         """Return the result of a call of Temporal's client, for which a thread waits.

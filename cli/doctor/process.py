@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from activities.lifecycle.stop_file import stop_reason
 from cli.doctor.certificates import SOON, check_authorities, check_identity
 from cli.doctor.findings import Check, Finding, warning
 from clients.errors import NoCredentials, StoreError, StoreUnreachable
@@ -180,8 +181,16 @@ def _files_of(fields: Credentials | Hook, prefix: str) -> Iterator[Check]:
         elif f"_{name}".endswith("_tls_certificate"):
             key = str(getattr(fields, f"{name.removesuffix('certificate')}key", ""))
             yield Check(subject, partial(check_identity, subject, value, key))
+        elif name == "stop_file":
+            yield Check(subject, partial(_stop_file, subject, value))
         elif name.endswith("_file"):
             yield Check(subject, partial(_readable, value))
+
+
+def _stop_file(subject: str, file: str) -> str | Finding:
+    if reason := stop_reason(file):
+        return warning(subject, f"no item of a fleet starts: {reason}", f"remove {file}, but not its folder")
+    return f"{file} is not there, so fleets run"
 
 
 def _readable(file: str) -> str:

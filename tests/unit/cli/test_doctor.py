@@ -77,6 +77,17 @@ def test_files_of_access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert "cannot be read" in finding({}, name).detail
 
 
+def test_the_stop_file_is_usually_absent(tmp_path: Path) -> None:
+    """Without a stop file all is well; one that is there, or whose folder is missing, is a warning with its reason."""
+    name, file = "PULSAR_MIGRATE_STOP_FILE", tmp_path / "stop"
+    assert finding({"stop_file": str(file)}, name).level is Level.OK
+    file.write_text("brokers are overloaded")
+    stopped = finding({"stop_file": str(file)}, name)
+    assert (stopped.level, "brokers are overloaded" in stopped.detail) == (Level.WARNING, True)
+    unmounted = finding({"stop_file": str(tmp_path / "mount/stop")}, name)
+    assert (unmounted.level, "the folder of the stop file is not there" in unmounted.detail) == (Level.WARNING, True)
+
+
 def test_files_of_tls(tmp_path: Path) -> None:
     """Certificates are checked with their dates, keys by whether they belong to them; each fault names its file."""
     certificate, key, other = (str(TLS / name) for name in ("own.pem", "own.key", "other.key"))
