@@ -132,8 +132,9 @@ helm: $(VENV)/.ready ## Build helm, which renders the chart in unit tests (needs
 
 # Their versions and sums are in go.mod and go.sum.
 kubernetes: $(VENV)/.ready # The API server and its store, for tests; once, ten minutes.
-	cd tests/kubernetes/servers && go build -o $(CACHE)/bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
-	cd tests/kubernetes/servers && go build -o $(CACHE)/bin/etcd go.etcd.io/etcd/server/v3
+	cd tests/kubernetes/servers && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+		go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o $(CACHE)/bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+	cd tests/kubernetes/servers && go build -ldflags "-s -w" -o $(CACHE)/bin/etcd go.etcd.io/etcd/server/v3
 	mkdir -p $(CACHE)/prometheus-operator
 	cd tests/kubernetes/servers && folder=$$(go list -m -f '{{.Dir}}' github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd && \
 		install -m 644 $$folder/monitoring.coreos.com_podmonitors.yaml $$folder/monitoring.coreos.com_prometheusrules.yaml $(CACHE)/prometheus-operator
