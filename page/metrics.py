@@ -76,6 +76,9 @@ APPROVAL = _gauge(
 )
 PAUSED = _gauge("paused", "1 while the operator has paused it")
 ALARMS = _gauge("alarms", "Number of dangers that the status shows in red")
+HOOK_FAILING = _gauge(
+    "hook_failing_since_timestamp_seconds", "Since when a hook takes no events, while it does not", "hook"
+)
 FAILED_ITEMS = _gauge("failed_items", "Items that could not be migrated")
 DEADLINE = _gauge("deadline_timestamp_seconds", "End of a running timer", "deadline")
 BLOCKED_SINCE = _gauge("blocked_since_timestamp_seconds", "Since when metadata writes are blocked, while they are")
@@ -275,6 +278,8 @@ def _add_status(samples: Samples, labels: dict[str, str], status: Status, now: d
     samples.add(COMMITTED, labels, status.committed)
     samples.add(PAUSED, labels, status.paused)
     samples.add(ALARMS, labels, len(status.alarms))
+    for name, since in [(hook.name, hook.failing_since) for hook in status.hooks if hook.failing_since]:
+        samples.add(HOOK_FAILING, {**labels, "hook": name}, since.timestamp())
     samples.add(FAILED_ITEMS, labels, sum(failed.count for failed in status.failed_items))
     if request := status.request:
         samples.add(APPROVAL, {**labels, "verb": request.verb.value}, request.since.timestamp())

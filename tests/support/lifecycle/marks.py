@@ -18,6 +18,9 @@ from models.settings import Settings
 MARK = "planted-5f3a9c"
 """Each secret of `settings` begins with it."""
 
+HOOK_SECRET = f"whsec_{base64.b64encode(f'{MARK}/signs-requests'.encode()).decode()}"
+"""The secret of a hook, which has the mark in base64."""
+
 NAMED = "green"
 """Name of the second set of credentials."""
 
@@ -36,6 +39,12 @@ def settings(**others: Any) -> Settings:
             "spark_conf": {"spark.authenticate.secret": secret("spark")},
             "broker_webhook": f"https://hooks.example/{MARK}/hook?token={quote(secret('query'), safe='')}",
             "broker_webhook_token": SecretStr(secret("webhook")),
+            "hooks": {
+                "pager": {
+                    "url": f"https://hooks.example/{MARK}/pager?key={quote(secret('pager'), safe='')}",
+                    "secret": HOOK_SECRET,
+                }
+            },
             **others,
         }
     )
@@ -54,7 +63,7 @@ def credentials(prefix: str) -> dict[str, Any]:
 def all_secrets() -> tuple[str, ...]:
     """Return the secrets of `settings`."""
     names = [f"{prefix}{name}" for prefix in ("", f"{NAMED}-") for name in SECRETS if not name.endswith("_file")]
-    return tuple(map(secret, [*names, "spark", "query", "webhook"]))
+    return (*map(secret, [*names, "spark", "query", "webhook", "pager"]), HOOK_SECRET)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gateway.metrics import DURATION, IN_FLIGHT, REQUESTS
-from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, Waiting, WaitKind
+from models.lifecycle.status import HookStatus, Progress, ProgressReport, ProgressTask, ProgressUnit, Waiting, WaitKind
 from models.lifecycle.verbs import ApprovalRequest, Verb
 from models.topic_controller.record import Change, Mutation
 from models.topic_controller.state import ControllerStatus
@@ -141,6 +141,9 @@ SCENES = {
     ),
     "PulsarMigrationFailed": Scene(ended("failed", "Conflict"), ended("done")),
     "PulsarMigrationAlarm": Scene(migration(alarms=["late writes"]), migration()),
+    "PulsarMigrationHookFails": Scene(
+        migration(hooks=[HookStatus(name="chat", failing_since=at(15))]), migration(hooks=[HookStatus(name="chat")])
+    ),
     "PulsarMigrationNoProgress": Scene(copied(lambda minute: min(minute, 10)), copied(lambda minute: minute)),
     "PulsarMigrationStepFails": Scene(step(11, "Unreachable"), step(9, "Unreachable")),
     "PulsarMigrationSilent": Scene(

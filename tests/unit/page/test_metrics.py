@@ -13,6 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.status import (
+    HookStatus,
     Outcome,
     PhaseEntry,
     Progress,
@@ -119,6 +120,7 @@ async def test_status_of_a_migration() -> None:
                 waiting=waiting,
                 paused=True,
                 alarms=["late writes"],
+                hooks=[HookStatus(name="chat", failing_since=NOW), HookStatus(name="pager")],
                 failed_items=[failed],
                 committed=True,
                 started_by="ana",
@@ -137,6 +139,8 @@ async def test_status_of_a_migration() -> None:
     assert since == waiting.since.timestamp()
     assert samples[key("info", target="oxia://o", started_by="ana")] == 1
     assert samples[key("approval_since_timestamp_seconds", verb="proceed")] == NOW.timestamp()
+    assert samples[key("hook_failing_since_timestamp_seconds", hook="chat")] == NOW.timestamp()
+    assert key("hook_failing_since_timestamp_seconds", hook="pager") not in samples
     assert (samples[key("paused")], samples[key("alarms")], samples[key("failed_items")]) == (1, 1, 3)
     assert samples[key("deadline_timestamp_seconds", deadline="window")] == (NOW + timedelta(hours=1)).timestamp()
     assert samples[key("outcome", outcome="running", failure="")] == 1
