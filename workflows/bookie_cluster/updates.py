@@ -111,7 +111,13 @@ class SwitchUpdates:
         """Refuse for another cluster, and outside of the window."""
         self._require_source(order.src_cluster)
         if not order.dry_run:
-            response = self._migration.verbs.judge(Verb.CLEANUP)
+            verbs = self._migration.verbs
+            if verbs.needs_approval(Verb.CLEANUP):
+                # A request shows the verb alone, and not what `force` would delete.
+                raise refused(
+                    "clean_up refused: two persons must agree; one sends `cleanup`, and another one `approve`"
+                )
+            response = verbs.judge(Verb.CLEANUP)
             if not response.accepted:
                 raise refused(f"clean_up refused: {response.why}")
         elif self._state.running_phase not in (Phase.ROLLBACK_WINDOW, Phase.CLEANUP):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
 from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateStage
 from temporalio.exceptions import ApplicationError
 
+from models.bookie_cluster.input import Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets, LedgersDeleted
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange
 from models.bookie_registry import ReadMode
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.policy import VerbState
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from tests.workflows.bookie_cluster.activities import (
@@ -26,6 +29,8 @@ from tests.workflows.bookie_cluster.activities import (
 from tests.workflows.bookie_cluster.steering import window_open
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
+from workflows.bookie_cluster.policy import POLICIES
+from workflows.bookie_cluster.updates import SwitchUpdates
 from workflows.lifecycle.caller import UNNAMED
 
 FREE = TARGETS.model_copy(update={"retained": 0, "reasons": ()})
@@ -390,6 +395,18 @@ async def test_orders_before_the_window(stage: Harness, order: CleanupOrder, nam
     hang.release()
     await run.report()
     assert "list_targets" not in run.script.steps
+
+
+def test_an_order_is_not_a_way_around_two_persons() -> None:
+    """An order only lists where two persons must agree to a cleanup, and says how to ask."""
+    policy = POLICIES[Routing.RESTART][Phase.ROLLBACK_WINDOW].with_cleanup(deletes=True)
+    state = SimpleNamespace(running_phase=Phase.ROLLBACK_WINDOW)
+    input = SimpleNamespace(source=SimpleNamespace(name=ORDER.src_cluster))
+    switch = SimpleNamespace(input=input, state=state, verbs=VerbState(policy=policy, two_persons=True))
+    updates = SwitchUpdates(cast("Any", switch))
+    updates.check_clean_up(ORDER.model_copy(update={"dry_run": True}))
+    with pytest.raises(ApplicationError, match="two persons must agree; one sends `cleanup`"):
+        updates.check_clean_up(ORDER)
 
 
 async def _open(stage: Harness, script: Script, **fields: Any) -> Run:
