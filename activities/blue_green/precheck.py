@@ -39,7 +39,7 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import covered
 from activities.pulsar.feature_census import FeatureCensus
-from activities.pulsar.fingerprint import cluster_facts
+from activities.pulsar.fingerprint import cluster_facts, names_fact
 from activities.pulsar.releases import refuse_untested
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
@@ -198,8 +198,8 @@ def _unusable(task: AnyBlueGreenTask, findings: Findings) -> Precheck:
 
 
 def _green_facts(task: AnyBlueGreenTask, findings: Findings, names: Sequence[str]) -> dict[str, str]:
-    """Return the facts of green that a receipt keeps, and how many namespaces move."""
-    facts = {"green release": str(task.green_release), "namespaces": str(len(names))}
+    """Return the facts of green that a receipt keeps, and which namespaces move."""
+    facts = {"green release": str(task.green_release), "namespaces": names_fact(names)}
     store = task.input.green.store
 
     def read() -> None:

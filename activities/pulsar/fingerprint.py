@@ -11,6 +11,7 @@ from activities.pulsar.exclusion import CLUSTERS
 from activities.pulsar.registrations import registered
 from activities.pulsar.releases import SeenBroker
 from clients.store import Record, StoreReader, name_of, text_of
+from models.base import json_sum
 from models.coverage.results import FeatureUse
 from models.lifecycle.failures import summarize
 from models.lifecycle.input import MigrationInput, WorkflowInput
@@ -20,6 +21,7 @@ from models.store_url import StoreUrl
 # Written once, by BookKeeper's setup of a cluster.
 _INSTANCE = b"/ledgers/INSTANCEID"
 _SHOWN = 20
+_NAMED, _DIGITS = 5, 16
 
 
 def cluster_facts(reader: StoreReader, store: StoreUrl, brokers: Sequence[SeenBroker] = ()) -> dict[str, str]:
@@ -42,6 +44,13 @@ def cluster_facts(reader: StoreReader, store: StoreUrl, brokers: Sequence[SeenBr
     if isinstance(instance, Record):
         facts[f"ledgers of {store}"] = f"instance {text_of(instance.value, instance.path)}"
     return facts
+
+
+def names_fact(names: Sequence[str]) -> str:
+    """Return names as one fact: their number, the first ones, and a sum of all."""
+    ordered = sorted(names)
+    more = ", …" if len(ordered) > _NAMED else ""
+    return f"{len(ordered)} ({', '.join(ordered[:_NAMED])}{more}; sum {json_sum({'names': ordered})[:_DIGITS]})"
 
 
 def common_facts(features: Sequence[FeatureUse], zookeepers: Mapping[str, str]) -> dict[str, str]:

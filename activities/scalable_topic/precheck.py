@@ -5,6 +5,7 @@ from __future__ import annotations
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.fingerprint import names_fact
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.checks.cluster import check_auto_scale, check_cluster, check_rights
 from activities.scalable_topic.checks.topic import check_regular_topic
@@ -72,7 +73,7 @@ def survey(task: NamespaceTask) -> Survey:
     result = result.model_copy(
         update={
             "blockers": tuple(findings.blockers),
-            "fingerprint": {"namespaces": str(len(namespaces))},
+            "fingerprint": {"namespaces": names_fact(namespaces)},
             "topics": len(names),
             "namespaces": len(namespaces),
             "subscriptions": sum(topic_survey.subscriptions for topic_survey in surveys),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from activities.lifecycle.precheck import Findings
-from activities.pulsar.fingerprint import check_receipt
+from activities.pulsar.fingerprint import check_receipt, names_fact
 from cli.app import run
 from cli.documents import read_document
 from models.lifecycle.receipt import Receipt
@@ -67,6 +67,15 @@ def test_a_start_is_refused_where_facts_differ() -> None:
         "broker b-2: Pulsar 5.0.1 → nothing, broker b-3: nothing → Pulsar 5.0.1, pulsar-migrate: 0.2.0 → 0.3.0"
         in blocker
     )
+
+
+def test_other_names_are_another_fact() -> None:
+    """A namespace that takes the place of another one is noticed, also where not all are named."""
+    assert names_fact(["b/c", "a/b"]) == names_fact(["a/b", "b/c"])
+    assert names_fact(["a/b", "b/c"]).startswith("2 (a/b, b/c; sum ")
+    many = [f"a/{number:03}" for number in range(100)]
+    assert names_fact(many) != names_fact([*many[:-1], "a/other"])
+    assert len(names_fact(many)) < 100
 
 
 @pytest.mark.parametrize(
