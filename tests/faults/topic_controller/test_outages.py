@@ -109,6 +109,7 @@ def rival(environment: FaultEnvironment, tmp_path: Path) -> Generator[Operator]:
             yield operator
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 def test_controllers_of_two_namespaces(environment: FaultEnvironment, stack: Stack, rival: Operator) -> None:
     """The one that was started last leads, with the sessions of the other, which fails with what it does next."""
