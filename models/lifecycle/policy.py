@@ -16,6 +16,7 @@ from models.lifecycle.status import Undo
 from models.lifecycle.verbs import ApprovalRequest, Verb, VerbResponse
 
 ENDED = "the migration has ended"
+NO_GATE = "no gate is closed"
 COMMITTED = "the migration is committed, and cannot be rolled back any more"
 
 TWO_PERSONS = (Undo.COPY_BACK, Undo.NONE)
@@ -42,6 +43,7 @@ class PhasePolicy(Result):
         pause_effect: what `pause` does here.
         no_cleanup: why `cleanup` is refused; empty where it is legal.
         gate: what `proceed` does here; empty where no gate is closed.
+        no_gate: why `proceed` is refused where no gate is closed.
         after_gate: how that is undone.
         gate_needs_reason: `proceed` without a reason is refused here.
         cleanup_effect: what `cleanup` does here.
@@ -57,6 +59,7 @@ class PhasePolicy(Result):
     gate: str = ""
     after_gate: Undo = Undo.FREE
     gate_needs_reason: bool = False
+    no_gate: str = NO_GATE
     cleanup_effect: str = "the window ends, and the old side is cleaned up"
     after_cleanup: Undo = Undo.FREE
 
@@ -133,9 +136,10 @@ class VerbState(BaseModel):
         if self.policy.gate != effect:
             self._set_gate(effect, after, needs_reason=needs_reason)
 
-    def open_gate(self) -> None:
-        """Open the gate, and drop the `proceed` that opened it."""
+    def open_gate(self, why: str = NO_GATE) -> None:
+        """Open the gate, and drop the `proceed` that opened it; `why` refuses another one."""
         self._set_gate("", Undo.FREE)
+        self.policy = self.policy.model_copy(update={"no_gate": why})
         self.proceed_not_before = None
 
     def _set_gate(self, effect: str, after: Undo, *, needs_reason: bool = False) -> None:
@@ -263,7 +267,7 @@ class VerbState(BaseModel):
                 return "" if self.paused else "it is not paused"
             case Verb.PROCEED:
                 if not self.policy.gate:
-                    return "no gate is closed"
+                    return self.policy.no_gate
                 return "proceed was sent already" if self.proceed_wanted else self._requested(verb)
             case Verb.APPROVE | Verb.REJECT:
                 return "" if self.request else "no request for an approval is open"

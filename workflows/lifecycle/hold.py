@@ -196,7 +196,7 @@ class CutoverHold:
         if Verb.PROCEED in reason.ends_on:
             self._verbs.close_gate("the cut-over begins", after=self.after)
         else:
-            self._verbs.open_gate()
+            self._verbs.open_gate(reason.why)
         self._status.wait_for(reason.kind, reason.why, action=reason.action, until=reason.until, ends_on=reason.ends_on)
 
     async def _read_reason(self) -> _Reason | None:

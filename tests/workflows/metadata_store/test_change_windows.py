@@ -57,6 +57,8 @@ async def test_cutover_waits_for_its_window_after_proceed(stage: Harness, monkey
     )
     assert status.waiting.ends_on == ("set_change_windows", Verb.ROLLBACK)
     assert Verb.PROCEED not in status.legal_verbs
+    again = await run.refusal("steer", VerbRequest(verb=Verb.PROCEED))
+    assert again.message.startswith(f"proceed refused: {status.waiting.why}. Legal now: rollback, pause")
     assert preview["openings"][0]["opens"] == f"{opens:%Y-%m-%dT%H:%M:%SZ}"
     assert len(preview["openings"]) == 3
     report = await run.report()
