@@ -129,6 +129,16 @@ def test_a_change_window_counts() -> None:
     assert soon == always
 
 
+@pytest.mark.parametrize(("phase", "missing"), [("PROVISION", ("FLIP", "COMPLETE")), ("FLIP", ("FLIP", "COMPLETE"))])
+def test_a_change_window_is_exact_and_what_follows_is_added(phase: str, missing: tuple[str, ...]) -> None:
+    """A wait for a change window lasts until it opens; at the hold nothing else of its phase is left."""
+    waiting = Waiting(kind=WaitKind.CHANGE_WINDOW, why="a window", since=NOW, until=NOW + timedelta(minutes=30))
+    plan = CutoverPlan(begun=phase == "FLIP")
+    outlook = _outlook(_status("blue-green", phase, waiting=waiting, cutover=plan))
+    assert outlook is not None
+    assert (outlook.soonest_seconds, outlook.not_measured) == (1800.0, missing)
+
+
 def test_the_end_of_a_window_is_exact() -> None:
     """A window ends at its time: both ends of the range are that time."""
     until = NOW + timedelta(hours=23, minutes=12)
