@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 from contextlib import closing
 from typing import Any
@@ -17,6 +18,7 @@ from pulsar_devstack.servers.admin import topic_url
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
+from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack
 
@@ -62,9 +64,15 @@ def test_little_is_copied_without_brokers_after_a_hold(make_stack: MakeStack, en
     )
     assert held.phase == Phase.BUILD
     assert held.figures["left_bytes"] < TAIL
+    checked = _verified(environment)
+    assert (checked["committed"], checked["differing"]["count"], checked["compared"] > 0) == (False, 0, True)
     with BrokerOperator(stack, run):
         run.signal(Verb.PROCEED)
         there = run.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT).figures
+        after = _verified(environment)
+        assert after["committed"]
+        assert after["equal"] > checked["equal"]
+        assert after["equal_bytes"] > MOST
         print({name: there[name] for name in ("build", "catch_up_rounds", "left_bytes", "tail", "pause_seconds")})
         assert there["tail"]["copied_bytes"] < TAIL
         # What was copied before is not compared again either.
@@ -94,6 +102,13 @@ def _input(stack: Stack) -> BookieClusterInput:
             "hold_before_cutover": True,
         }
     )
+
+
+def _verified(environment: Environment) -> dict[str, Any]:
+    """Return the certificate of a verification, which the command line starts and waits for."""
+    done = run_command(environment, "verify", "bookie-cluster/held", "-o", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
 def _produce(stack: Stack, first: int, end: int) -> None:
