@@ -53,7 +53,7 @@ def verb_command(verb: Verb) -> Callable[..., None]:
             answer(output, preview_lines(preview), preview)
             return
         if verb is Verb.APPROVE:
-            request = against_temporal(lambda client: _bound(client, workflow_id, request))
+            request = against_temporal(lambda client: bound_approval(client, workflow_id, request))
         response = send_update(
             workflow_id,
             "steer",
@@ -68,7 +68,7 @@ def verb_command(verb: Verb) -> Callable[..., None]:
     return run
 
 
-async def _bound(client: Client, workflow_id: str, approval: VerbRequest) -> VerbRequest:
+async def bound_approval(client: Client, workflow_id: str, approval: VerbRequest) -> VerbRequest:
     """Show the open request, and bind the approval to it: one that comes in between is not approved."""
     status = await query(client, workflow_id, "status", Status)
     if status is None or status.request is None:

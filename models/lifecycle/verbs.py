@@ -50,7 +50,7 @@ class VerbRequest(Frozen):
 
     verb: Verb
     reason: str = Field(default="", max_length=MAX_REASON)
-    asked: Time | None = None
+    asked: Time | None = Field(default=None, exclude_if=lambda asked: asked is None)
 
 
 class ApprovalRequest(Result):

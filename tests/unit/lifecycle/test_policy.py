@@ -17,7 +17,7 @@ from models.bookie_cluster.input import Routing
 from models.bookie_cluster.phases import Phase as SwitchPhase
 from models.lifecycle.policy import ENDED, PhasePolicy, VerbState
 from models.lifecycle.status import Undo
-from models.lifecycle.verbs import Verb
+from models.lifecycle.verbs import Verb, VerbRequest
 from models.metadata_store.phases import Phase
 from workflows.bookie_cluster.policy import POLICIES as SWITCH_POLICIES
 from workflows.metadata_store.policy import OFFLINE_COPY, POLICIES
@@ -297,3 +297,5 @@ def test_an_open_request_is_not_replaced() -> None:
     assert stale.why.startswith("the request has changed: x:ana@one asks for cleanup now")
     assert verbs.take(Verb.APPROVE, later, by="x:bo@two", asked=later).accepted
     assert verbs.cleanup_wanted
+    # Printed as the argument for other clients, which have read no request.
+    assert VerbRequest(verb=Verb.PROCEED).model_dump(mode="json") == {"verb": "proceed", "reason": ""}

@@ -30,8 +30,11 @@ class Persons:
 
     async def steer(self, who: str, verb: Verb, reason: str = "") -> VerbResponse:
         """Give a verb, and return the answer."""
+        return await self.send(who, VerbRequest(verb=verb, reason=reason))
+
+    async def send(self, who: str, request: VerbRequest) -> VerbResponse:
+        """Send a verb, and return the answer."""
         with act_for(who):
-            request = VerbRequest(verb=verb, reason=reason)
             return await self._handle.execute_update("steer", request, result_type=VerbResponse)
 
     async def refusal(self, who: str, name: str, argument: Any) -> str:

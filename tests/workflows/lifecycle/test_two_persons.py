@@ -13,6 +13,7 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from cli.commands.steering import bound_approval
 from models.lifecycle.audit import fault_of
 from models.lifecycle.names import file_name
 from models.lifecycle.report import Report
@@ -63,7 +64,9 @@ async def test_another_person_approves(stage: Harness, command: Client) -> None:
     assert "has asked for it already" in await persons.refusal(BO, "steer", VerbRequest(verb=Verb.PROCEED))
     assert "two persons must agree" in await persons.refusal(BO, "hold_before_cutover", HoldChange(hold=False))
     assert _is_held(await run.status())
-    assert (await persons.steer(BO, Verb.APPROVE, "looked at it")).accepted
+    approval = await bound_approval(command, run.handle.id, VerbRequest(verb=Verb.APPROVE, reason="looked at it"))
+    assert approval.asked == status.request.since
+    assert (await persons.send(BO, approval)).accepted
     report = await run.report()
     assert report.outcome is Outcome.DONE
     _check_trail(report)
