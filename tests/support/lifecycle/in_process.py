@@ -33,6 +33,9 @@ class _InProcess:
     def release(self, tag: str) -> None:
         """Ignore it; see `SparkEngine.release`."""
 
+    def cancel(self, tag: str) -> None:
+        """Ignore it; see `SparkEngine.cancel`."""
+
     def counted(self, tag: str) -> int:
         """Count jobs; see `SparkEngine.counted`."""
         del tag
