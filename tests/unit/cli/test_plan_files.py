@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given, reject
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from cli.app import run
 from cli.documents import LARGEST, DocumentFault, read_document, read_file
@@ -27,9 +28,8 @@ source: zk:zk-1:2181/pulsar
 target: oxia://oxia:6648/default
 validation_window: 2h
 """
-# YAML folds the other line breaks of Unicode, and refuses control characters. The library that writes YAML forgets to
-# quote some texts with question marks.
-_TEXT = st.text(st.characters(exclude_categories=["Cc", "Zl", "Zp", "Cs"], exclude_characters="\ufeff?"))
+# YAML folds the other line breaks of Unicode, and refuses control characters.
+_TEXT = st.text(st.characters(exclude_categories=["Cc", "Zl", "Zp", "Cs"], exclude_characters="\ufeff"))
 _NAMES = _TEXT.map(lambda name: f"a{name}"[:20])
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _TEXT,
@@ -45,6 +45,7 @@ def test_json_is_read_as_json(values: dict[str, Any], ascii_only: bool, indent: 
     assert read_document(json.dumps(values, ensure_ascii=ascii_only, indent=indent), "x").values == values
 
 
+@example(values={"a": {"a": ":0"}})
 @given(values=_DOCUMENTS)
 def test_yaml_is_read_as_it_was_meant(values: dict[str, Any]) -> None:
     """A plan that a YAML 1.2 library wrote has the same values here."""
@@ -52,7 +53,13 @@ def test_yaml_is_read_as_it_was_meant(values: dict[str, Any]) -> None:
     yaml: Any = YAML(typ="safe", pure=True)
     yaml.allow_unicode, yaml.width = True, 1_000
     yaml.dump(values, stream)
-    assert read_document(stream.getvalue(), "x").values == values
+    text = stream.getvalue()
+    # The library forgets to quote some texts, such as `?A` and `:0`, and then does not read what it wrote.
+    try:
+        assume(yaml.load(text) == values)
+    except YAMLError:
+        reject()
+    assert read_document(text, "x").values == values
 
 
 def test_traps_of_yaml() -> None:
