@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from activities.hooks.activities import HookActivities
 from tests.workflows.lifecycle.doubles import Doubles, real_steps
 
 
 def test_there_is_a_double_for_each_step() -> None:
-    """The doubles have the names and the signatures of all real steps."""
-    real, doubled = real_steps(), Doubles().activities()
+    """The doubles have the names and the signatures of all real steps; those of hooks run as they are."""
+    hooks = [_definition(activity).name for activity in HookActivities({}).all]
+    real, doubled = real_steps(), [step for step in Doubles().activities() if _definition(step).name not in hooks]
     assert [_definition(step).name for step in doubled] == [_definition(step).name for step in real]
     assert [inspect.signature(step) for step in doubled] == [inspect.signature(step) for step in real]
 
