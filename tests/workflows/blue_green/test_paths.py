@@ -125,7 +125,9 @@ async def test_batches_begin_and_flip_inside_change_windows(stage: Harness) -> N
     start = await stage.env.get_current_time() + timedelta(hours=2)
     windows = {"open": [f"{start.minute} {start.hour} * * *"], "duration": "30m"}
     late = ApplicationError("the broker restarts", next_retry_delay=timedelta(minutes=40))
-    run = await stage.start(Script(load=[late, ANSWERS["load"]], names=NAMESPACES[:1]), change_windows=windows)
+    # An item that waits for the window of the next day must not meet its deadline of a day.
+    script, waves = Script(load=[late, ANSWERS["load"]], names=NAMESPACES[:1]), {"deadline": "P2D"}
+    run = await stage.start(script, change_windows=windows, waves=waves)
     waiting = await run.until(lambda status: status.waiting is not None)
     assert waiting.waiting is not None
     assert (waiting.phase, waiting.waiting.kind) == ("PROVISION", WaitKind.CHANGE_WINDOW)
