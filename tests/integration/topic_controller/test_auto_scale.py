@@ -68,7 +68,7 @@ def test_scale_out_under_load_and_in_when_idle(control: Control, stack: Stack, a
 
 def test_a_window_scales_before_a_peak(control: Control) -> None:
     """A window sets its number of segments at once; a dry run only notes it."""
-    peak = {"windows": [{"cron": "* * * * *", "duration": "1h", "minSegments": 4}], "intervalSeconds": 5}
+    peak = {"windows": [{"open": ["* * * * *"], "duration": "1h", "minSegments": 4}], "intervalSeconds": 5}
     controller = control(f"{SPACE}/peak")
     controller.scale({**peak, "dryRun": True})
     status = controller.until(lambda status: any("dry run: would do the split of 0" in note for note in status.notes))
