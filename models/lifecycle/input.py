@@ -155,6 +155,14 @@ class MigrationInput(CoveredInput):
             )
         return self
 
+    def changed(self, **fields: Any) -> Self:
+        """Return a copy with other values of some fields, checked as a whole, without what only a start needs.
+
+        Raises:
+            ValidationError: an input with these values would be refused.
+        """
+        return type(self).model_validate({**self.model_dump(exclude={*OF_START}), **fields})
+
     @property
     def longest_cutover(self) -> timedelta:
         """Longest time that the input allows the cut-over to take; zero where it has no limit."""

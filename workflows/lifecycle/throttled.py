@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from pydantic import ValidationError
 from temporalio import workflow
 
+from models.base import faults
 from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders
 from models.lifecycle.input import ThrottledInput
 from models.lifecycle.policy import ENDED
@@ -37,6 +39,6 @@ class ThrottledMigration(Migration[ThrottledInputT, StateT]):
         if self.verbs.ended:
             raise refused(ENDED)
         try:
-            type(self.input).model_validate({**dict(self.input), "auto_throttle": throttle})
-        except ValueError as error:
-            raise refused(str(error)) from None
+            self.input.changed(auto_throttle=throttle)
+        except ValidationError as error:
+            raise refused(faults(error)) from None

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from temporalio import workflow
 
 from models.base import faults
-from models.lifecycle.input import OF_START, MigrationInput
+from models.lifecycle.input import MigrationInput
 from models.lifecycle.rates import RecentRates
 from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
 from models.lifecycle.units import format_value
@@ -38,7 +38,7 @@ def changed_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[
     input: MigrationInput = migration.input
     wanted = {**waves.state.policy.model_dump(), **change}
     try:
-        type(input).model_validate({**input.model_dump(exclude={*OF_START}), "waves": wanted})
+        input.changed(waves=wanted)
         return WavePolicy.model_validate(wanted)
     except ValidationError as error:
         raise refused(f"the waves are wrong: {faults(error)}") from None

@@ -10,13 +10,14 @@ from temporalio.common import SearchAttributeKey
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.fingerprint import check_receipt
+from models.lifecycle.auto_throttle import AutoThrottle
 from models.lifecycle.failures import Blocker, FailureKind
 from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import ChangeCopy
-from tests.workflows.lifecycle.doubles import OWN_QUEUE
+from tests.workflows.lifecycle.doubles import OWN_QUEUE, Hang
 from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.metadata_store.activities import COPIED, LIVE, OFFLINE, PLAN, READY, SURVEY, Script
 
@@ -52,6 +53,20 @@ async def test_a_plan_without_blockers_has_a_receipt(stage: Harness) -> None:
     failure = await (await stage.start(cluster=plan.cluster, receipt=receipt, concurrency=4)).typed_failure()
     assert failure.type == FailureKind.INVALID_INPUT
     assert "the input differs from the receipt: concurrency: 16 → 4; plan again" in failure.message
+
+
+async def test_a_start_with_a_receipt_can_be_throttled(stage: Harness) -> None:
+    """A throttle that is set later is not compared with the plan."""
+    ready = READY.model_copy(update={"fingerprint": {"broker b-1": "Pulsar 5.0.1"}})
+    plan = await (await stage.start(Script(precheck=ready), dry_run=True)).report()
+    assert plan.receipt is not None
+    hang, receipt = Hang(), plan.receipt.model_dump(mode="json")
+    run = await stage.start(Script(precheck=ready, pre_copy=hang), cluster=plan.cluster, receipt=receipt)
+    await hang.entered()
+    throttle = AutoThrottle(http="http://127.0.0.1:9/may-copy")
+    assert AutoThrottle.model_validate(await run.update("set_auto_throttle", throttle)) == throttle
+    hang.release()
+    assert (await run.report()).outcome is Outcome.DONE
 
 
 async def test_a_plan_with_blockers_has_no_receipt(stage: Harness) -> None:
