@@ -98,35 +98,40 @@ class HookActivities:
 
     async def _send(self, name: str, hook: Hook, source: EventSource, event: HookEvent) -> str:
         """Send an event; return why the hook did not take it, or an empty text."""
-        body = encoded(source, event)
         try:
-            if hook.command:
-                await self._run(hook, body)
-                return ""
-            answer = await post_event(name, hook, event.id, body)
+            answer = await self._call(name, hook, source, event)
         except (HookFailed, CommandFailed) as error:
             return str(error)
-        return "" if answer.accepted else _refusal(answer)
+        return "" if answer is None or answer.accepted else _refusal(answer)
 
     async def _veto(self, name: str, hook: Hook | None, question: Question) -> Veto | None:
         if hook is None:
             return Veto(hook=name, why=self._unknown(name))
-        body = encoded(question.source, question.event)
         try:
-            if hook.command:
-                await self._run(hook, body)
-                return None
-            answer = await post_event(name, hook, question.event.id, body)
+            answer = await self._call(name, hook, question.source, question.event)
         except CommandFailed as error:
             reason = shown(error.output) if error.exit_code is not None else ""
             return Veto(hook=name, why=reason or str(error))
         except HookFailed as error:
             return Veto(hook=name, why=str(error))
-        if answer.accepted:
+        if answer is None or answer.accepted:
             return None
         ask_again = _ASK_AGAIN if answer.retry_after is None else min(max(answer.retry_after, _SOONEST), _LATEST)
         why = answer.reason if answer.status in _REFUSALS and answer.reason else _refusal(answer)
         return Veto(hook=name, why=why, ask_again=ask_again)
+
+    async def _call(self, name: str, hook: Hook, source: EventSource, event: HookEvent) -> HookAnswer | None:
+        """Give an event to a hook; return the answer of an endpoint, and None for a command that ended with 0.
+
+        Raises:
+            HookFailed: the endpoint did not answer.
+            CommandFailed: the command did not end with 0.
+        """
+        body = encoded(source, event)
+        if hook.url:
+            return await post_event(name, hook, event.id, body)
+        await self._run(hook, body)
+        return None
 
     async def _run(self, hook: Hook, body: bytes) -> None:
         context = ActivityContext()
