@@ -13,13 +13,14 @@ class Deadline:
 
     Args:
         timeout: seconds that one part of the answer may take; None for any number.
+        parts: how many of these the whole answer may take; None for the usual number.
 
     Attributes:
         seconds: what the whole answer may take.
     """
 
-    def __init__(self, timeout: float | None) -> None:
-        self.seconds = float("inf") if timeout is None else PARTS * timeout
+    def __init__(self, timeout: float | None, parts: int | None = None) -> None:
+        self.seconds = float("inf") if timeout is None else (parts or PARTS) * timeout
         self._end = time.monotonic() + self.seconds
 
     @property

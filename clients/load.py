@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import ssl
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from prometheus_client.samples import Sample
 
 from clients.closeable import Closeable
 from clients.errors import StoreError
+from clients.pulsar.admin.connections import TimedConnections
 from clients.tls import Tls
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.coordination import four_letter
@@ -93,35 +95,45 @@ class Sources(Closeable):
     """
 
     def __init__(self, wanted: AutoThrottle, *, admin: Tls, zookeeper: ZooKeeperAccess = ANONYMOUS) -> None:
-        timeout = wanted.timeout.total_seconds()
-        self._client = httpx.Client(timeout=timeout, verify=admin.shared_context(), trust_env=False)
-        get = _Http(self._client, timeout)
+        timeout, context = wanted.timeout.total_seconds(), admin.shared_context()
+        self._links: list[_Http] = []
         limits = _milliseconds(wanted.zookeeper_latency), wanted.zookeeper_outstanding
+
+        def link() -> _Http:
+            # Of its own for each source, because they are read at the same time.
+            self._links.append(_Http(context, timeout))
+            return self._links[-1]
 
         def summaries(
             kind: str, urls: Iterable[str], metrics: Sequence[str], what: str, limit: timedelta
         ) -> list[Source]:
-            return [_Summary(f"{kind} {url}", get, url, metrics, what, _milliseconds(limit)) for url in urls]
+            return [_Summary(f"{kind} {url}", link(), url, metrics, what, _milliseconds(limit)) for url in urls]
 
         self.all: list[Source] = [
             *summaries("bookie", wanted.bookies, _ADDED, "the time to add entries", wanted.bookie_latency),
             *summaries("broker", wanted.brokers, _PUBLISHED, "the time to publish", wanted.broker_latency),
             *(_ZooKeeper(f"ZooKeeper {host}", _mntr(host, zookeeper, timeout), *limits) for host in wanted.zookeepers),
-            *(_ZooKeeper(f"ZooKeeper {url}", _monitor(get, url), *limits) for url in wanted.zookeeper_metrics),
-            *([_Endpoint(get, wanted.http)] if wanted.http else []),
+            *(_ZooKeeper(f"ZooKeeper {url}", _monitor(link(), url), *limits) for url in wanted.zookeeper_metrics),
+            *([_Endpoint(link(), wanted.http)] if wanted.http else []),
         ]
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
-        self._client.close()
+        for link in self._links:
+            link.close()
 
 
-class _Http:
-    """Requests without credentials, each with a deadline for the whole answer."""
+class _Http(Closeable):
+    """Requests without credentials, each with a deadline for the whole answer; for one thread at a time."""
 
-    def __init__(self, client: httpx.Client, timeout: float) -> None:
-        self._client = client
+    def __init__(self, context: ssl.SSLContext, timeout: float) -> None:
+        transport = TimedConnections(context, parts=1)
+        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False)
         self._timeout = timeout
+
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
+        self._client.close()
 
     @contextmanager
     def get(self, url: str, *, follow: bool) -> Generator[httpx.Response]:

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -30,6 +31,7 @@ WHOLE = f"{PARTS * TIMEOUT:g} s"
 """The longest time of a whole answer, as messages name it."""
 
 _STEP = 64 << 10
+_HTTP_OK = b"HTTP/1.1 200 OK\r\n"
 Script = Callable[[socket.socket], None]
 """What the server does with one connection."""
 
@@ -101,6 +103,20 @@ def limit(room: int) -> None:
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + room
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def dripping_body(connected: socket.socket) -> None:
+    """Answer a request over HTTP with a body that never ends, in one line."""
+    received(connected)
+    connected.sendall(_HTTP_OK + b"content-length: 1000000\r\n\r\n")
+    drip(connected, repeat(b"["))
+
+
+def dripping_header(connected: socket.socket) -> None:
+    """Answer a request over HTTP with headers that never end."""
+    received(connected)
+    connected.sendall(_HTTP_OK)
+    drip(connected, (b"x-%d: 1\r\n" % number for number in range(10_000)))
 
 
 class LittleMemory:

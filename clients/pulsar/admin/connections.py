@@ -72,25 +72,27 @@ class _Stream(httpcore.NetworkStream):
         return self._stream.get_extra_info(info)
 
 
-class Connections(httpx.HTTPTransport):
-    """Like httpx's own, but each answer is received whole, within limits; for one thread at a time.
-
-    A connection ends with the first answer 5xx that comes over it. Where a request fails in a way that Pulsar does not
-    foresee, its broker answers, and may continue writing to that connection: the next request over it has been answered
-    with the failure of the one before, with the answer to another, or never (the cause is eclipse-ee4j/jersey#3397).
-    `internal-info` of a topic that is not there does it.
+class TimedConnections(httpx.HTTPTransport):
+    """Like httpx's own, but each answer has a deadline, in however many parts it comes; for one thread at a time.
 
     Args:
         tls: the TLS context.
         network: opens the connections.
         keep_alive: seconds for which an idle connection is kept; None for as long as the server keeps it.
+        parts: how many timeouts of a request its whole answer may take; None for the usual number.
     """
 
     def __init__(
-        self, tls: ssl.SSLContext, *, network: Network | None = None, keep_alive: float | None = _KEEP_ALIVE
+        self,
+        tls: ssl.SSLContext,
+        *,
+        network: Network | None = None,
+        keep_alive: float | None = _KEEP_ALIVE,
+        parts: int | None = None,
     ) -> None:
         super().__init__(verify=tls, trust_env=False)
         self._network = network or Network()
+        self._parts = parts
         # As the one of the base class, which cannot be given a network.
         self._pool = httpcore.ConnectionPool(
             ssl_context=tls,
@@ -100,10 +102,24 @@ class Connections(httpx.HTTPTransport):
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; the body comes when it is read."""
+        # Requests of one session may have timeouts of their own.
+        self._network.deadline = Deadline(request.extensions["timeout"]["read"], self._parts)
+        return super().handle_request(request)
+
+
+class Connections(TimedConnections):
+    """Connections to Pulsar's admin interface: each answer is received whole, within limits.
+
+    A connection ends with the first answer 5xx that comes over it. Where a request fails in a way that Pulsar does not
+    foresee, its broker answers, and may continue writing to that connection: the next request over it has been answered
+    with the failure of the one before, with the answer to another, or never (the cause is eclipse-ee4j/jersey#3397).
+    `internal-info` of a topic that is not there does it. Arguments as of `TimedConnections`.
+    """
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; the body has been read when the answer is returned."""
         request.headers["accept-encoding"] = ENCODING
-        # Requests of one session may have timeouts of their own.
-        self._network.deadline = Deadline(request.extensions["timeout"]["read"])
         answer = super().handle_request(request)
         try:
             return with_body(answer)

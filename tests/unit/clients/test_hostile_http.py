@@ -19,7 +19,16 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError, AdminProtocolError, AdminServerError, AdminUnreachable
 from clients.pulsar.admin.http import HttpSession
 from tests.support.clients.destinations import LOOPBACK_PLAIN
-from tests.support.hostile import TIMEOUT, WHOLE, HostileServer, LittleMemory, Script, drip, received
+from tests.support.hostile import (
+    TIMEOUT,
+    WHOLE,
+    HostileServer,
+    LittleMemory,
+    Script,
+    dripping_body,
+    dripping_header,
+    received,
+)
 
 _MIB = 1 << 20
 _TOO_MANY = LARGEST_BODY // _MIB + 32
@@ -57,18 +66,6 @@ def _endless(connected: socket.socket) -> None:
     chunk = b"100000\r\n" + bytes(_MIB) + b"\r\n"
     for _ in repeat(None):
         connected.sendall(chunk)
-
-
-def _dripping_body(connected: socket.socket) -> None:
-    received(connected)
-    connected.sendall(_OK + b"content-length: 1000000\r\n\r\n")
-    drip(connected, repeat(b"["))
-
-
-def _dripping_header(connected: socket.socket) -> None:
-    received(connected)
-    connected.sendall(_OK)
-    drip(connected, (b"x-%d: 1\r\n" % number for number in range(10_000)))
 
 
 def get_clusters(url: str, timeout: float = 10.0) -> list[str]:
@@ -124,7 +121,7 @@ def test_an_answer_that_means_harm_is_a_typed_error(reader: LittleMemory, bomb: 
         reader.read(get_clusters, server.url)
 
 
-@pytest.mark.parametrize("script", [_dripping_header, _dripping_body])
+@pytest.mark.parametrize("script", [dripping_header, dripping_body])
 def test_an_answer_that_drips_ends(reader: LittleMemory, script: Script) -> None:
     """A whole answer has a deadline, however often something of it arrives."""
     with HostileServer(script) as server, pytest.raises(AdminUnreachable, match=f"longer than {WHOLE}"):

@@ -15,6 +15,7 @@ import clients.load
 from clients.load import NoReading, Reading, Sources
 from clients.tls import Tls
 from models.lifecycle.auto_throttle import AutoThrottle
+from tests.support.hostile import HostileServer, Script, dripping_body, dripping_header
 from tests.support.http_server import Answers, HttpServer
 
 METRICS = Path(__file__).parent / "metrics"
@@ -165,6 +166,15 @@ def test_a_slow_endpoint_is_not_waited_for() -> None:
         with Sources(wanted, admin=Tls()) as sources, pytest.raises(NoReading, match=r"within 0\.2 s"):
             sources.all[0].read()
         ended.set()
+
+
+@pytest.mark.parametrize("script", [dripping_header, dripping_body])
+def test_metrics_that_drip_are_an_objection(script: Script) -> None:
+    """The timeout counts for the whole answer, also if something comes all the time, and no line ends."""
+    with HostileServer(script) as server:
+        wanted = AutoThrottle.model_validate({"bookies": [f"http://{server.address}/metrics"], "timeout": "300ms"})
+        with Sources(wanted, admin=Tls()) as sources, pytest.raises(NoReading, match=r"within 0\.3 s"):
+            sources.all[0].read()
 
 
 @pytest.mark.parametrize(
