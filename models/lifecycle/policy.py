@@ -84,8 +84,7 @@ class VerbState(BaseModel):
     Attributes:
         policy: of the running phase.
         ended: no verb is legal any more.
-        paused: `pause` was accepted, and `resume` was not yet.
-        pause: who paused, since when and why; None without a pause, and for one of an earlier version.
+        pause: who paused, since when and why; None before `pause` is accepted, and after `resume`.
         rollback_wanted: `rollback` was accepted, and the rollback has not started.
         cleanup_wanted: `cleanup` was accepted in the running phase.
         proceed_wanted: `proceed` was accepted in the running phase, or at its gate.
@@ -96,7 +95,6 @@ class VerbState(BaseModel):
 
     policy: PhasePolicy
     ended: bool = False
-    paused: bool = False
     pause: Pause | None = None
     rollback_wanted: bool = False
     cleanup_wanted: bool = False
@@ -112,7 +110,7 @@ class VerbState(BaseModel):
         self.cleanup_wanted = False
         self.proceed_not_before = self.request = None
         if policy.no_pause:
-            self.paused = False
+            self.pause = None
 
     def revise(self, policy: PhasePolicy) -> None:
         """Replace the policy of the running phase; accepted verbs stay accepted."""
@@ -161,14 +159,13 @@ class VerbState(BaseModel):
     def end(self) -> None:
         """Refuse every verb from now on."""
         self.ended = True
-        self.paused = False
         self.pause = None
         self.request = None
 
     @property
-    def why_paused(self) -> str:
-        """Sender and reason of the pause, for people."""
-        return str(self.pause) if self.pause else "`resume`: paused by the operator"
+    def paused(self) -> bool:
+        """True from an accepted `pause` to `resume`."""
+        return self.pause is not None
 
     def legal(self) -> tuple[Verb, ...]:
         """Return the verbs that would be accepted now."""
@@ -227,27 +224,26 @@ class VerbState(BaseModel):
             if self.needs_approval(verb):
                 self.request = ApprovalRequest(verb=verb, effect=self.effect_of(verb), by=by, since=now, reason=reason)
             else:
-                self._apply(verb)
-                if verb is Verb.PAUSE:
-                    self.pause = Pause(by=by, since=now, reason=reason)
+                self._apply(verb, Pause(by=by, since=now, reason=reason))
         return response.model_copy(update={"legal": self.legal()})
 
-    def _apply(self, verb: Verb) -> None:
+    def _apply(self, verb: Verb, pause: Pause) -> None:
+        """Apply a verb; `pause` is the one that it orders, if it is that verb."""
         request, self.request = self.request, None
         match verb:
             case Verb.ROLLBACK:
-                self.rollback_wanted, self.paused, self.pause = True, False, None
+                self.rollback_wanted, self.pause = True, None
             case Verb.CLEANUP:
                 self.cleanup_wanted = True
             case Verb.PAUSE:
-                self.paused = True
+                self.pause = pause
             case Verb.RESUME:
-                self.paused, self.pause = False, None
+                self.pause = None
             case Verb.PROCEED:
                 self.proceed_wanted, self.cleanup_wanted = True, False
             case Verb.APPROVE:
                 assert request is not None, "`approve` is refused without a request"
-                self._apply(request.verb)
+                self._apply(request.verb, pause)
             case Verb.REJECT:
                 pass
 

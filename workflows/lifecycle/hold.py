@@ -205,9 +205,9 @@ class CutoverHold:
 
     def _reason(self) -> _Reason | None:
         """Return why the cut-over does not start now; None if it does."""
-        if self._verbs.paused:
+        if (pause := self._verbs.pause) is not None:
             enders = (Verb.RESUME, Verb.ROLLBACK)
-            return _Reason(WaitKind.PAUSE, self._verbs.why_paused, "give `resume` to continue", enders)
+            return _Reason(WaitKind.PAUSE, str(pause), "give `resume` to continue", enders)
         if self.plan.hold:
             return _HELD
         at = self.plan.at

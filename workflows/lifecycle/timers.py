@@ -120,10 +120,10 @@ class Timers:
         Raises:
             Interrupted: by a rollback.
         """
-        while self._verbs.paused:
+        while (pause := self._verbs.pause) is not None:
             self._status.wait_for(
                 WaitKind.PAUSE,
-                self._verbs.why_paused,
+                str(pause),
                 action="give `resume` to continue",
                 ends_on=[verb for verb in (Verb.RESUME, Verb.ROLLBACK) if verb in self._verbs.legal()],
             )
