@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import ssl
 import time
@@ -18,6 +17,7 @@ from prometheus_client.samples import Sample
 
 from clients.closeable import Closeable
 from clients.errors import StoreError
+from clients.json_text import read_json
 from clients.pulsar.admin.connections import TimedConnections
 from clients.tls import Tls
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
@@ -56,8 +56,8 @@ class Reading(NamedTuple):
 
     @property
     def too_high(self) -> bool:
-        """True if the value is above its limit."""
-        return self.value > self.limit
+        """True if the value is above its limit, or cannot be true."""
+        return not 0 <= self.value <= self.limit
 
     def __str__(self) -> str:
         """Return the value with its limit."""
@@ -228,7 +228,7 @@ class _ZooKeeper:
         before, self._before = self._before, now
         readings = [Reading("the number of requests that wait", values[_OUTSTANDING], self._outstanding)]
         # Its own average counts from its start, and hides what happens now. After its restart counts are lower.
-        if before is not None and now[1] > before[1]:
+        if before is not None and now[1] > before[1] and now[0] >= before[0]:
             latency = (now[0] - before[0]) / (now[1] - before[1])
             readings.append(Reading("the average time of requests", round(latency, 1), self._latency, " ms"))
         return readings
@@ -263,7 +263,7 @@ def _monitor(http: _Http, url: str) -> Callable[[], Mapping[str, float]]:
             names = (_OUTSTANDING, *(f"{name}_{kind}" for name in _REQUESTS for kind in ("sum", "count")))
             return {sample.name: sample.value for sample in _samples(text.splitlines(), names)}
         try:
-            fields: object = json.loads(text)
+            fields: object = read_json(text)
         except ValueError as error:
             raise NoReading("its answer is not JSON") from error
         pairs = fields.items() if isinstance(fields, dict) else ()  # pyright: ignore[reportUnknownVariableType]
@@ -289,7 +289,7 @@ def _samples(lines: Iterable[str], names: Sequence[str]) -> Iterator[Sample]:
 def _number(value: object) -> float | None:
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 

@@ -122,7 +122,8 @@ class Pacer(Closeable):
         self._open_sources = open_sources
         self._orders = orders
         self._throttle: Throttle | None = None
-        self._held = False
+        # What the claim says; None while that is not known, after a write that failed.
+        self._claimed: bool | None = False
         self._last_confirmed = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
@@ -144,6 +145,16 @@ class Pacer(Closeable):
         self._brakes.release()
         self._context.held = None
 
+    def finish(self) -> None:
+        """End after the whole copy: a look that was under way must not hold the rest of its step.
+
+        Raises:
+            StoreError: the claim cannot be written.
+        """
+        self.close()
+        if self._claimed is not False:
+            self._brakes.claim_free()
+
     def check(self) -> None:
         """Ask for orders, look at the sources, and hold the copy or let it run.
 
@@ -153,10 +164,11 @@ class Pacer(Closeable):
         self._orders = self._ask() or self._orders
         reason = self._reason()
         held = reason is not None
-        if held != self._held:
+        if held != (self._context.held is not None):
             (self._brakes.hold if held else self._brakes.release)()
         self._context.held = reason
-        if held != self._held or (held and time.monotonic() > self._last_confirmed + _CONFIRM_EVERY):
+        if held != self._claimed or (held and time.monotonic() > self._last_confirmed + _CONFIRM_EVERY):
+            self._claimed = None
             try:
                 (self._brakes.claim_held if held else self._brakes.claim_free)()
             except FinalError:
@@ -165,8 +177,7 @@ class Pacer(Closeable):
                 # The tasks that run find the store as it is. The next look tells them.
                 _log.warning("the copy's claim cannot be written: %s", error)
                 return
-            self._last_confirmed = time.monotonic()
-        self._held = held
+            self._claimed, self._last_confirmed = held, time.monotonic()
 
     def _reason(self) -> WaitReason | None:
         if (pause := self._orders.pause) is not None:

@@ -128,7 +128,7 @@ class StepTask(Generic[InputT_co]):
             credentials: name of those whose TLS settings the sources of the throttle need.
 
         Raises:
-            StoreError: another attempt has taken over.
+            StoreError: another attempt has taken over, or the claim cannot be written.
         """
         tag, engine, runtime = self.tag(), self.engine, self.runtime
         brakes = Brakes(
@@ -154,6 +154,7 @@ class StepTask(Generic[InputT_co]):
                 if pacer.failure is not None:
                     raise pacer.failure from None
                 raise
+            pacer.finish()
 
     def with_throttle_warnings(self, result: PrecheckT, throttle: AutoThrottle | None, credentials: str) -> PrecheckT:
         """Return the result of a precheck, with a warning for each source that would stop the copy now.

@@ -134,6 +134,28 @@ def test_what_is_not_known_is_an_objection() -> None:
         sources.all[0].read()
 
 
+@pytest.mark.parametrize("value", ["-5", "-Inf", "+Inf", "1e999"])
+def test_a_latency_that_cannot_be_true_stops_the_copy(value: str) -> None:
+    """Below zero, or without end."""
+    line = f'bookkeeper_server_ADD_ENTRY{{quantile="0.99"}} {value}\n'
+    (reading,) = read({"/metrics": (200, line)}, bookies="/metrics")
+    assert reading.too_high
+
+
+@pytest.mark.parametrize("value", ["-5", "NaN", "+Inf"])
+def test_waiting_requests_that_cannot_be_true_stop_the_copy(value: str) -> None:
+    """A value that is not a number is not below the limit."""
+    (reading,) = read({"/metrics": (200, f"outstanding_requests {value}\n")}, zookeeper_metrics="/metrics")
+    assert reading.too_high
+
+
+@pytest.mark.parametrize("value", ["9" * 400, "9" * 5_000, "[" * 100_000, "{}", "NaN"])
+def test_json_that_lies_is_an_objection(value: str) -> None:
+    """Neither a number of any length nor nesting of any depth ends the copy with an unexpected error."""
+    with pytest.raises(NoReading, match=r"its values lack outstanding_requests|its answer is not JSON"):
+        read({"/monitor": (200, f'{{"outstanding_requests": {value}}}')}, zookeeper_metrics="/monitor")
+
+
 def _denied(host: str, command: str, **_: object) -> str | None:
     """Answer as a server that does not allow the command."""
     assert (host, command) == ("zk:2181", "mntr")

@@ -142,7 +142,38 @@ def test_a_store_that_is_away_gets_the_hold_later() -> None:
         pacer.check()
         copy.failure = None
         pacer.check()
-        assert copy.done == ["hold", "hold", "claim held"]
+        assert copy.done == ["hold", "claim held"]
+
+
+def test_an_order_counts_although_the_last_one_could_not_be_written() -> None:
+    """Tasks follow the newest order, and so does the claim, of which a failed write may have arrived."""
+    copy = Copy()
+    with copy.pacer() as pacer:
+        copy.orders, copy.failure = PAUSED, StoreUnreachable("away")
+        pacer.check()
+        copy.orders, copy.failure = CopyOrders(), None
+        pacer.check()
+        assert copy.done == ["hold", "release", "claim free"]
+        assert not why(copy.context)
+        copy.orders = PAUSED
+        pacer.check()
+        copy.orders, copy.failure = CopyOrders(), StoreUnreachable("away")
+        pacer.check()
+        copy.orders, copy.failure = PAUSED, None
+        pacer.check()
+        assert copy.done[3:] == ["hold", "claim held", "release", "hold", "claim held"]
+        assert why(copy.context)
+
+
+def test_the_rest_of_a_step_is_not_held_by_a_late_look() -> None:
+    """A look that was under way when the copy ended may have held it; the claim says so no more."""
+    copy = Copy()
+    copy.orders = PAUSED
+    with copy.pacer() as pacer:
+        pacer.check()
+        pacer.finish()
+    assert copy.done[:2] == ["hold", "claim held"]
+    assert copy.done[-2:] == ["claim free", "release"]
 
 
 @pytest.mark.parametrize("failure", [Superseded("a newer attempt has begun"), RuntimeError("a fault of ours")])
