@@ -65,6 +65,19 @@ async def input_of(client: Client, workflow_id: str, values: dict[str, Any]) -> 
     )
 
 
+async def running_scope(client: Client, migration: str) -> str:
+    """Return what the newest verification of a migration compares.
+
+    Raises:
+        CommandFailed: Temporal has no history of it.
+        RPCError: Temporal does not answer.
+    """
+    workflow_id = verification_id(migration)
+    described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=ANSWER_LIMIT)
+    started = await _start_argument(client, workflow_id, described.run_id)
+    return VerificationInput.model_validate(started).scope
+
+
 async def certificate_of(
     client: Client, migration: str, show: Callable[[ProgressReport], None]
 ) -> VerificationCertificate:

@@ -118,10 +118,15 @@ class Comparison:
 
     def wait_before_recheck(self) -> None:
         """Wait for as long as a difference must last; after the commit nothing changes any more that is compared."""
-        self.gate.ask_again()
-        self.gate.check()
+        self.ask_again()
         if not self.committed:
             self.context.pause(self._recheck_after)
+            self.ask_again()
+
+    def ask_again(self) -> None:
+        """Ask the migration now whether it has committed, and wait while it is urgent."""
+        self.gate.ask_again()
+        self.gate.check()
 
     def passed(self, position: list[str], items: int) -> None:
         """Keep that everything up to a position was read: so many more items."""

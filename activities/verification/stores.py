@@ -75,11 +75,11 @@ class StoreRules:
             return Verdict(_Sort.EXCLUDED, _EPHEMERAL)
         if target is None:
             return Verdict(_Sort.EXCLUDED, _ABSENT) if committed else Verdict(_Sort.DIFFERENT, "not in the target")
+        if not (why := self._difference(path, source, target)):
+            return _EQUAL
         if committed and self._is_newer(source, target):
             return Verdict(_Sort.EXCLUDED, _NEWER)
-        if why := self._difference(path, source, target):
-            return Verdict(_Sort.DIFFERENT, why)
-        return _EQUAL
+        return Verdict(_Sort.DIFFERENT, why)
 
     def judge_extra(self, target: StoredRecord, *, committed: bool) -> Verdict:
         """Return what a record is that only the target has."""
@@ -94,7 +94,7 @@ class StoreRules:
         if target.is_ephemeral or target.version > (source.version if self._keeps_versions else 0):
             return True
         # A node that was deleted and created again counts its versions from 0.
-        return self._to_zookeeper and target.version < source.version and 0 < self._commit_ms < target.created_ms
+        return self._to_zookeeper and target.version <= source.version and 0 < self._commit_ms < target.created_ms
 
     def _difference(self, path: str, source: StoredRecord, target: StoredRecord) -> str:
         if target.is_ephemeral:
@@ -197,7 +197,9 @@ class StoreComparison:
         paths = [*seen_before]
         for first in range(0, len(paths), PATHS_AT_ONCE):
             chunk = paths[first : first + PATHS_AT_ONCE]
-            answers = zip(chunk, self._source.read(chunk), self._target.read(chunk), strict=True)
+            answers = [*zip(chunk, self._source.read(chunk), self._target.read(chunk), strict=True)]
+            # Services may have moved since the last question, and written to the target before it was read.
+            self._comparison.ask_again()
             for path, source, target in answers:
                 del tally.pending[path]
                 self._take(path, source, target, final=True, seen_before=seen_before[path])

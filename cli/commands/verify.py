@@ -16,7 +16,7 @@ from models.base import faults
 from models.lifecycle.status import ProgressReport
 from models.verification.input import VerificationInput, verification_id
 from process.exit_codes import CommandFailed, ExitCode
-from views.verification import certificate_of, input_of
+from views.verification import certificate_of, input_of, running_scope
 from worker.catalog import VERIFICATION
 
 _OF_NAMESPACE = (
@@ -75,7 +75,11 @@ def verify_command(
 
 
 async def _start(client: Client, input: VerificationInput) -> None:
-    """Start a verification; one that runs already is followed instead."""
+    """Start a verification; one of the same scope that runs already is followed instead.
+
+    Raises:
+        CommandFailed: one of another scope runs.
+    """
     queue = read_settings().task_queue
     hint(start_line(VERIFICATION, input, queue))
     try:
@@ -83,7 +87,11 @@ async def _start(client: Client, input: VerificationInput) -> None:
     except CommandFailed as error:
         if error.code is not ExitCode.CONFLICT:
             raise
-        hint(f"{input.workflow_id} is running already, perhaps with another scope; this shows it")
+        if (scope := await running_scope(client, input.migration)) != input.scope:
+            cause = f"{input.workflow_id} is running already, and compares {scope}."
+            cure = f"wait for its end, or stop it: pulsar-migrate verify {input.migration} --stop"
+            raise CommandFailed(ExitCode.CONFLICT, cause, cure) from error
+        hint(f"{input.workflow_id} is running already; this shows it")
 
 
 async def _stop(client: Client, workflow_id: str) -> ExitCode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -9,10 +10,10 @@ from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.verification.context import MigrationGate
-from activities.verification.stores import StoreRules
-from clients.verification.records import StoredRecord
-from models.lifecycle.status import WaitKind
+from activities.verification.context import Comparison, MigrationGate
+from activities.verification.stores import StoreComparison, StoreRules
+from clients.verification.records import Answer, RecordReader, StoredRecord
+from models.lifecycle.status import ProgressUnit, WaitKind
 from models.store_url import parse_store_url
 from models.verification.input import Readiness, VerificationInput, objection, readiness
 from models.verification.results import NAMED, Named, Tally, VerificationCertificate
@@ -55,6 +56,15 @@ BACK = StoreRules(OXIA, ZOOKEEPER, lambda: COMMIT)
         ),
         (LIVE, record(b"v", counter=9), record(b"v", counter=8), False, "equal"),
         (BETWEEN, record(), record(version=0, created_ms=COMMIT + 1), True, "written in the target since the commit"),
+        (
+            BETWEEN,
+            record(version=0),
+            record(b"w", version=0, created_ms=COMMIT + 1),
+            True,
+            "written in the target since",
+        ),
+        (BETWEEN, record(version=0), record(version=0, created_ms=COMMIT + 1), True, "equal"),
+        (BETWEEN, record(version=0), record(b"w", version=0), True, "other value (from byte 0)"),
         (BETWEEN, record(), record(version=0), True, "version 3, and 0 in the target"),
         (BETWEEN, record(), record(version=0, created_ms=COMMIT + 1), False, "version 3, and 0 in the target"),
         (BACK, record(), record(version=0), False, "equal"),
@@ -109,6 +119,58 @@ def test_the_gate_waits_while_clients_wait() -> None:
     gate.ask_again()
     with pytest.raises(ApplicationError, match="there are not two sides to compare: it is in FAILED"):
         gate.check()
+
+
+class Records(RecordReader):
+    """A store of a test's own, which calls a function before each read."""
+
+    def __init__(self, records: dict[str, StoredRecord], before: Callable[[], object] = lambda: None) -> None:
+        self.records = records
+        self.before = before
+
+    @property
+    def layout(self) -> str:
+        """Nothing."""
+        return ""
+
+    def paths(self, scope: str, after: str) -> Iterator[list[str]]:
+        """Yield all paths."""
+        del scope
+        if not after:
+            yield sorted(self.records)
+
+    def read(self, paths: Sequence[str]) -> list[Answer]:
+        """Return records."""
+        self.before()
+        return [self.records.get(path) for path in paths]
+
+
+@pytest.mark.parametrize("when", ["pause", "read"])
+def test_a_commit_during_the_second_look_is_no_difference(when: str) -> None:
+    """A record that services wrote since is counted apart, although the difference was first seen before that."""
+    phase = "CATCH_UP"
+    source, target = Records({"/a": record(), "/b": record()}), Records({"/a": record(version=2), "/b": record()})
+
+    def commit() -> None:
+        nonlocal phase
+        phase = "VALIDATION"
+        target.records = {"/a": record(b"w", version=9), "/b": record()}
+
+    class Resting(ActivityContext):
+        def pause(self, seconds: float) -> None:
+            del seconds
+            if when == "pause":
+                commit()
+            else:
+                target.before = commit
+
+    context = Resting()
+    gate = MigrationGate(lambda: (phase, True), "metadata-store", context)
+    comparison = Comparison(context, make_input(), gate, ProgressUnit.RECORDS)
+    gate.check()
+    StoreComparison(comparison, LIVE, source, target, ("",)).run()
+    assert (comparison.tally.equal, comparison.tally.differing.items) == (1, [])
+    assert comparison.tally.excluded["written in the target since the commit"].items == ["/a"]
 
 
 @pytest.mark.parametrize(
