@@ -28,7 +28,7 @@ from models.lifecycle.input import WorkflowInput
 from models.lifecycle.names import keyword, summary_line
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT, connect, start_workflow
-from temporal.encryption import PayloadUnreadable
+from temporal.encryption import unreadable_because
 from temporal.search_attributes import create_line, missing_search_attributes, register_search_attributes
 from views.migration import View, not_found, read_view
 from worker.catalog import Registered
@@ -62,11 +62,9 @@ def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
     try:
         return asyncio.run(connected())
     except RuntimeError as error:
-        # The SDK's converter wraps what ours raises.
-        unreadable = error.__cause__ if isinstance(error.__cause__, PayloadUnreadable) else error
-        if not isinstance(unreadable, PayloadUnreadable):
+        if not (why := unreadable_because(error)):
             raise
-        raise CommandFailed(ExitCode.USAGE, f"{unreadable}.", "check PULSAR_MIGRATE_PAYLOAD_KEYS_FILE") from error
+        raise CommandFailed(ExitCode.USAGE, f"{why}.", "check PULSAR_MIGRATE_PAYLOAD_KEYS_FILE") from error
     except RPCError as error:
         if error.status in {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED}:
             cause, cure = f"Temporal refuses: {error.message}.", "check TEMPORAL_API_KEY and TEMPORAL_NAMESPACE"

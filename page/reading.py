@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from temporalio.service import RPCError
 
 from process.exit_codes import CommandFailed, ExitCode
-from temporal.encryption import PayloadUnreadable
+from temporal.encryption import unreadable_because
 
 MAX_MIGRATIONS = 100
 """Most migrations whose last view is kept."""
@@ -91,9 +91,8 @@ class Readings(Generic[ValueT]):
             cause = f"Temporal does not answer ({error.message})."
             reading.problem = Problem(cause, "check the server and TEMPORAL_ADDRESS; the page tries again")
         except RuntimeError as error:
-            # The SDK's converter wraps what ours raises.
-            if not isinstance(error.__cause__, PayloadUnreadable):
+            if not (why := unreadable_because(error)):
                 raise
-            reading.problem = Problem(f"{error.__cause__}.", "check PULSAR_MIGRATE_PAYLOAD_KEYS_FILE of the page")
+            reading.problem = Problem(f"{why}.", "check PULSAR_MIGRATE_PAYLOAD_KEYS_FILE of the page")
         else:
             reading.at, reading.problem = datetime.now(UTC), None

@@ -285,7 +285,11 @@ class SnapshotReader:
         return StepReading(pending.activity_type.name, pending.attempt, failure, report)
 
     async def _kind_of(self, failure: Failure) -> str:
-        decoded = await self._client.data_converter.decode_failure(failure)
+        try:
+            decoded = await self._client.data_converter.decode_failure(failure)
+        except RuntimeError:
+            # Its details cannot be read: the key is lost, or another version has written them.
+            return failure.application_failure_info.type
         own = decoded.type if isinstance(decoded, ApplicationError) else None
         return own or type(decoded).__name__
 

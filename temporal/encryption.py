@@ -36,6 +36,13 @@ class PayloadUnreadable(RuntimeError):
     """A payload cannot be decrypted; the message has the cause and the cure."""
 
 
+def unreadable_because(error: BaseException) -> str:
+    """Return why a payload cannot be decrypted, if an error says so; else empty."""
+    # The SDK's converter wraps what ours raises.
+    faults = (error, error.__cause__)
+    return next((str(fault) for fault in faults if isinstance(fault, PayloadUnreadable)), "")
+
+
 class Keys:
     """The keys of a file, which is read again when it changes.
 

@@ -13,6 +13,7 @@ from temporalio.client import Client, WorkflowExecution
 from models.lifecycle.status import Outcome, Progress, Waiting
 from process.exit_codes import CommandFailed
 from temporal.client import ANSWER_LIMIT
+from temporal.encryption import unreadable_because
 from views.migration import RUNNING, View, list_filter, read_view
 from worker.catalog import KINDS
 
@@ -82,6 +83,11 @@ async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> 
             except CommandFailed:
                 # Temporal has forgotten it since it was listed.
                 return []
+            except RuntimeError as error:
+                if not (why := unreadable_because(error)):
+                    raise
+                # One whose key is lost hides no other one.
+                view = _unread(workflow, why)
             return [_listed(workflow, view)]
 
     listed = chain.from_iterable(await asyncio.gather(*map(read, workflows)))
@@ -97,6 +103,23 @@ async def _top_level(client: Client, query: str, limit: int | None) -> list[Work
         if len(workflows) == limit:
             break
     return workflows
+
+
+def _unread(workflow: WorkflowExecution, silence: str) -> View:
+    """Return what Temporal alone knows of a migration."""
+    return View(
+        workflow_id=workflow.id,
+        run_id=workflow.run_id,
+        execution=workflow.status.name if workflow.status else "UNKNOWN",
+        started=workflow.start_time,
+        closed=workflow.close_time,
+        phase=str(next(iter(workflow.search_attributes.get("MigrationPhase", [])), "")),
+        status=None,
+        silence=silence,
+        steps=[],
+        report=None,
+        failure=None,
+    )
 
 
 def _listed(workflow: WorkflowExecution, view: View) -> Listed:

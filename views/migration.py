@@ -27,7 +27,7 @@ from models.lifecycle.status import Outcome, Progress, ProgressReport, Status, W
 from models.text import one_line
 from process.exit_codes import CommandFailed, ExitCode, code_of_failure
 from temporal.client import ANSWER_LIMIT
-from temporal.encryption import PayloadUnreadable
+from temporal.encryption import unreadable_because
 from worker.catalog import ENTITIES, KINDS, VERIFICATION
 
 Handle = WorkflowHandle[Any, Report]
@@ -235,8 +235,7 @@ def _unreadable(what: str, error: Exception) -> str:
     Raises:
         Exception: the error, where a key is missing: the operator can give it.
     """
-    # The SDK's converter wraps what ours raises.
-    if isinstance(error.__cause__, PayloadUnreadable):
+    if unreadable_because(error):
         raise error
     return f"its {what} cannot be read by this version ({one_line(str(error))})"
 

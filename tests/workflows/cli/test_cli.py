@@ -61,7 +61,7 @@ async def fetch(runtime: Runtime, execution: Execution[MetadataStoreInput]) -> i
     """Fail until the test lets it succeed."""
     del runtime, execution
     if not released.is_set():
-        raise ApplicationError("the store is down")
+        raise ApplicationError("the store is down", "zk:zk:2181", type=FailureKind.UNREACHABLE)
     return activity.info().attempt
 
 

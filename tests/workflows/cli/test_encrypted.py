@@ -19,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 from cli.commands.history import replay
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import TASK_QUEUE
+from page.snapshot import SnapshotReader
 from pulsar_devstack.servers.provision import Toolchain
 from temporal.codec import PayloadSettings, codec_of
 from temporal.converter import DATA_CONVERTER, EncodedFailures
@@ -145,6 +146,34 @@ async def test_signals_of_other_keys_are_dropped(shell: Shell, keys_file: Path, 
             report = await client.get_workflow_handle(workflow_id).result()
     assert "OPS-1" in str(report["notes"])
     assert "of another key" not in str(report["notes"])
+
+
+async def test_a_migration_whose_key_is_lost_hides_no_other_one(shell: Shell, keys_file: Path, tmp_path: Path) -> None:
+    """The list names it with the reason, and the metrics have it; its status says which key is missing."""
+    lost = tmp_path / "lost"
+    write(lost, key_line("lost"))
+    variables = {"PULSAR_MIGRATE_PAYLOAD_KEYS_FILE": str(lost)}
+    workflow_id = "metadata-store/flaky"
+    async with small_worker(await encrypted(shell.address, lost)):
+        assert (await shell("start", "metadata-store", "--cluster", "flaky", *PLAN, **variables)).code == 0
+        async with asyncio.timeout(60):
+            while "the store is down" not in (await shell("status", workflow_id, **variables)).out:
+                pass
+    variables = {"PULSAR_MIGRATE_PAYLOAD_KEYS_FILE": str(keys_file)}
+    assert (await shell("start", "metadata-store", "--cluster", "found", *PLAN, **variables)).code == 0
+    listed = await shell("list", "--running", "-o", "json", **variables)
+    assert listed.code == 0, listed.err
+    silences = {each["workflow_id"]: each["silence"] for each in listed.json}
+    assert "encrypted with the key 'lost'" in silences[workflow_id]
+    assert "no worker" in silences["metadata-store/found"]
+    snapshot = await SnapshotReader(await encrypted(shell.address, keys_file), TASK_QUEUE).read()
+    runs = {run.subject.workflow_id: run for run in snapshot.running}
+    assert [step.failure for step in runs[workflow_id].steps] == [FailureKind.UNREACHABLE]
+    assert "metadata-store/found" in runs
+    refused = await shell("status", workflow_id, **variables)
+    assert (refused.code, "encrypted with the key 'lost'" in refused.err) == (2, True)
+    for begun in runs:
+        await shell.client.get_workflow_handle(begun).terminate()
 
 
 async def test_clients_without_the_key_change_nothing(shell: Shell, keys_file: Path) -> None:
