@@ -21,6 +21,9 @@ from models.text import shown
 
 CONTENT_TYPE = "application/cloudevents+json; charset=UTF-8"
 
+# An answer that is packed would be unpacked without a limit.
+_HEADERS = {"content-type": CONTENT_TYPE, "accept-encoding": "identity"}
+
 _MOST_BYTES = 4_096
 _LOG = logging.getLogger(__name__)
 
@@ -75,22 +78,26 @@ async def post_event(name: str, hook: Hook, message_id: str, body: bytes) -> Hoo
         async with (
             asyncio.timeout(seconds),
             httpx.AsyncClient(verify=context, trust_env=False, timeout=seconds, auth=auth) as client,
-            client.stream("POST", hook.url, content=body, headers={"content-type": CONTENT_TYPE}) as response,
+            client.stream("POST", hook.url, content=body, headers=_HEADERS) as response,
         ):
             text = await _start_of(response)
     except TimeoutError:
         raise HookFailed(f"did not answer within {seconds:g} s") from None
     except NoCredentials as error:
         raise HookFailed(str(error)) from None
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+    # The library lets some errors of TLS through as they are, such as a certificate of ours that is required.
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, OSError) as error:
         _LOG.warning("hook %s: %s: %s", name, type(error).__name__, error)
         raise HookFailed(_why(error)) from None
     return HookAnswer(response.status_code, _reason(text), _retry_after(response.headers))
 
 
 async def _start_of(response: httpx.Response) -> str:
+    """Return the start of the text of an answer; empty if it is packed all the same."""
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        return ""
     content = b""
-    async for chunk in response.aiter_bytes():
+    async for chunk in response.aiter_raw():
         content += chunk
         if len(content) >= _MOST_BYTES:
             break
@@ -122,6 +129,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return float(value)
     try:
         at = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds()

@@ -128,7 +128,9 @@ class _Http(Closeable):
 
     def __init__(self, context: ssl.SSLContext, timeout: float) -> None:
         transport = TimedConnections(context, parts=1)
-        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False)
+        # An answer that is packed would be unpacked without a limit.
+        headers = {"accept-encoding": "identity"}
+        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False, headers=headers)
         self._timeout = timeout
 
     def close(self) -> None:
@@ -156,16 +158,29 @@ class _Http(Closeable):
         Raises:
             NoReading: it cannot be read, or not in time.
         """
-        end, size = time.monotonic() + self._timeout, 0
+        end, size, line = time.monotonic() + self._timeout, 0, list[bytes]()
         # Brokers answer `/metrics` with a redirect to `/metrics/`.
         with self.get(url, follow=True) as response:
             if not response.is_success:
                 raise NoReading(f"it answers {response.status_code} to {url}")
-            for line in response.iter_lines():
-                size += len(line)
+            if response.headers.get("content-encoding", "identity").lower() != "identity":
+                raise NoReading("its answer is packed, which was not asked for")
+            for chunk in response.iter_raw():
+                size += len(chunk)
                 if time.monotonic() > end or size > _MOST_BYTES:
                     raise NoReading(f"its answer does not end within {self._timeout:g} s")
-                yield line
+                for piece in chunk.splitlines(keepends=True):
+                    line.append(piece)
+                    if piece.endswith(b"\n"):
+                        yield _text(line)
+            yield _text(line)
+
+
+def _text(line: list[bytes]) -> str:
+    """Return a line of several parts, and forget it."""
+    text = b"".join(line).decode(errors="replace").rstrip()
+    line.clear()
+    return text
 
 
 class _Endpoint:

@@ -19,7 +19,7 @@ MOST_EVENTS = 200
 """Number of the last events that wait for a hook that does not take them; earlier ones are lost for it."""
 
 BATCH = 20
-"""Most events of one activity."""
+"""Most events of one activity; one while they fail, because each attempt stays in the history."""
 
 HookName = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$", max_length=64)]
 """Lower case, as names of environment variables do not keep the case; `__` ends the name there."""
@@ -83,7 +83,8 @@ class HookEvent(Result):
 
     def cut(self) -> HookEvent:
         """Return the event with short texts: senders choose some of them."""
-        return self.model_copy(update={name: shown(getattr(self, name)) for name in ("text", "by", "reason")})
+        names = ("text", "request", "by", "reason")
+        return self.model_copy(update={name: shown(getattr(self, name)) for name in names})
 
 
 class Outbox(BaseModel):
@@ -120,7 +121,8 @@ class Outbox(BaseModel):
 
     def next_for(self, hook: str) -> tuple[HookEvent, ...]:
         """Return the next events of a hook."""
-        return tuple(event for event in self.events if event.number > self.taken[hook])[:BATCH]
+        waiting = tuple(event for event in self.events if event.number > self.taken[hook])
+        return waiting[: 1 if self.hooks[hook].failing_since else BATCH]
 
     def delivered(self, hook: str, answer: Delivered, now: datetime) -> None:
         """Record the result of a delivery."""

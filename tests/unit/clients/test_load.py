@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import clients.load
 from clients.load import NoReading, Reading, Sources
 from clients.tls import Tls
 from models.lifecycle.auto_throttle import AutoThrottle
-from tests.support.hostile import HostileServer, Script, dripping_body, dripping_header
+from tests.support.hostile import HostileServer, Script, dripping_body, dripping_header, received
 from tests.support.http_server import Answers, HttpServer
 
 METRICS = Path(__file__).parent / "metrics"
@@ -196,6 +199,33 @@ def test_metrics_that_drip_are_an_objection(script: Script) -> None:
     with HostileServer(script) as server:
         wanted = AutoThrottle.model_validate({"bookies": [f"http://{server.address}/metrics"], "timeout": "300ms"})
         with Sources(wanted, admin=Tls()) as sources, pytest.raises(NoReading, match=r"within 0\.3 s"):
+            sources.all[0].read()
+
+
+def _packed(connected: socket.socket) -> None:
+    received(connected)
+    body = gzip.compress(b"a 1\n")
+    connected.sendall(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    received(connected)
+
+
+def _endless_line(connected: socket.socket) -> None:
+    received(connected)
+    connected.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    for piece in repeat(b"a" * 10_000):
+        connected.sendall(piece)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [(_packed, "packed, which was not asked for"), (_endless_line, "does not end within")],
+)
+def test_metrics_have_a_limit(script: Script, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics are not unpacked, which could take all memory, and a line without an end counts as well."""
+    monkeypatch.setattr(clients.load, "_MOST_BYTES", 10_000)
+    with HostileServer(script) as server:
+        wanted = AutoThrottle.model_validate({"bookies": [f"http://{server.address}/metrics"], "timeout": "1s"})
+        with Sources(wanted, admin=Tls()) as sources, pytest.raises(NoReading, match=why):
             sources.all[0].read()
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import socket
 import time
+import tracemalloc
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +21,7 @@ from activities.hooks.activities import HookActivities
 from activities.hooks.cloud_event import cloud_event
 from models.hooks import Hook
 from models.lifecycle.hook_events import (
+    BATCH,
     MOST_EVENTS,
     Delivered,
     Delivery,
@@ -33,6 +38,7 @@ from models.lifecycle.status import Outcome, Undo, Waiting, WaitKind
 from models.settings import Settings
 from process.exit_codes import CommandFailed
 from process.settings import settings_of
+from tests.support.hostile import HostileServer, received
 from tests.support.lifecycle.hook_receiver import SECRET, HookReceiver, Response
 from tests.support.self_signed import self_signed
 
@@ -271,6 +277,8 @@ async def test_who_may_refuse_a_cutover(receiver: HookReceiver) -> None:
         (Response(500, "secret trace", {"Retry-After": "0"}), "answered 500", 5),
         (Response(409, "x", {"Retry-After": "Wed, 21 Oct 2037 07:28:00 GMT"}), "x", 3600),
         (Response(409, "x", {"Retry-After": "soon"}), "x", 60),
+        (Response(409, "x", {"Retry-After": "1 Jan 99999999999 00:00:00"}), "x", 60),
+        (Response(409, "x", {"Content-Encoding": "gzip"}), "answered 409", 60),
         (Response(302), "answered 302, and redirects are not followed", 60),
         (Response(delay=0.6), "did not answer within 0.3 s", 60),
     ],
@@ -281,6 +289,27 @@ async def test_answers_that_refuse(receiver: HookReceiver, response: Response, w
     # A busy machine is slow too.
     answer = await ask(pager=receiver.settings(timeout=0.3 if response.delay else 60))
     assert answer.vetoes == (Veto(hook="pager", why=why, ask_again=ask_again),)
+
+
+async def test_an_answer_is_not_unpacked() -> None:
+    """Zeros that were packed twice take no memory: the endpoint takes the event, and nothing is unpacked."""
+    packer = zlib.compressobj(9, wbits=zlib.MAX_WBITS | 16)
+    zeros = b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(200)), packer.flush()])
+    body = gzip.compress(zeros)
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip, gzip\r\ncontent-length: %d\r\n\r\n" % len(body)
+
+    def script(connected: socket.socket) -> None:
+        received(connected)
+        connected.sendall(head + body)
+        received(connected)
+
+    with HostileServer(script) as server:
+        settings = {"url": server.url, "secret": SECRET, "allow_plain": True}
+        tracemalloc.start()
+        assert await deliver(settings, event(1)) == Delivered(taken=1)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 20 << 20
 
 
 async def test_a_secret_file_is_read_for_each_request(receiver: HookReceiver, tmp_path: Path) -> None:
@@ -304,7 +333,10 @@ def test_the_outbox_is_bounded() -> None:
     slow, fast = outbox.hooks["slow"], outbox.hooks["fast"]
     assert (fast.pending, fast.lost, slow.pending, slow.lost) == (0, 0, MOST_EVENTS, 5)
     assert outbox.next_for("slow")[0].number == 6
+    assert len(outbox.next_for("slow")) == BATCH
     outbox.delivered("slow", Delivered(taken=0, error="answered 503"), AT)
+    # Each attempt stays in the history.
+    assert len(outbox.next_for("slow")) == 1
     assert (outbox.hooks["slow"].failing_since, outbox.hooks["slow"].error) == (AT, "answered 503")
     outbox.delivered("slow", Delivered(taken=MOST_EVENTS + 5), AT)
     assert (outbox.events, outbox.hooks["slow"].failing_since, outbox.hooks["slow"].pending) == ([], None, 0)
