@@ -29,6 +29,9 @@ LONGEST_WINDOW = timedelta(days=7)
 TIME_TO_BEGIN = timedelta(minutes=5)
 """How much longer than a change a window must be: the change begins some time after the window opens."""
 
+_MOST_EXAMINED = 50_000
+"""Starts that one search looks at, about a second's work: a worker and a query do nothing else in that time."""
+
 _DAY, _MINUTE = timedelta(days=1), timedelta(minutes=1)
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000
 # Windows that follow each other without a gap are one window. A longer one is cut: its end is not needed.
@@ -176,10 +179,11 @@ class Schedule(Frozen):
         return _Span(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
     def _open_spans(self, at: datetime, within: timedelta) -> Iterator[_Span]:
+        budget = iter(range(_MOST_EXAMINED))
         for free in self._free_spans():
             start, end = max(free.start, at), min(free.end, at + within)
             if start < end:
-                yield from self._windows(start, end) if self.open else [_Span(start, end)]
+                yield from self._windows(start, end, budget) if self.open else [_Span(start, end)]
 
     def _free_spans(self) -> Iterator[_Span]:
         """Return the times between blackouts, in their order."""
@@ -191,11 +195,12 @@ class Schedule(Frozen):
         if start < last:
             yield _Span(start, last)
 
-    def _windows(self, start: datetime, end: datetime) -> Iterator[_Span]:
-        """Return the windows between two times; those that touch are one."""
+    def _windows(self, start: datetime, end: datetime, budget: Iterator[int]) -> Iterator[_Span]:
+        """Return the windows between two times, as far as the budget of starts reaches; those that touch are one."""
         assert self.duration is not None, "expressions have a length"
         window: _Span | None = None
-        for opens in merge(*(self._starts(cron, start - self.duration) for cron in self.open)):
+        starts = merge(*(self._starts(cron, start - self.duration) for cron in self.open))
+        for opens, _ in zip(starts, budget, strict=False):
             if opens >= end:
                 break
             closes = opens + self.duration

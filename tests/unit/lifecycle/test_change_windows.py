@@ -8,12 +8,13 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
+from cronsim import CronSim
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from models.lifecycle import time_zones
-from models.lifecycle.change_windows import ChangeWindows, WindowsReading, useless
+from models.lifecycle import change_windows, time_zones
+from models.lifecycle.change_windows import MOST_STARTS, ChangeWindows, WindowsReading, useless
 from models.lifecycle.time_zones import zone_names, zone_of
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -231,6 +232,22 @@ def test_windows_that_never_open_are_noticed() -> None:
     assert "do not open for 6 h 1 min within a year" in useless(356 * MINUTE)
     reading = WindowsReading.of(covered, now, timedelta(0))
     assert (reading.openings, reading.blackout) == ((), "no changes")
+
+
+def test_a_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred expressions that start each second minute, and never for long enough, keep a worker for a second."""
+    starts = 0
+
+    class Counted(CronSim):
+        def __next__(self) -> datetime:
+            nonlocal starts
+            starts += 1
+            return super().__next__()
+
+    monkeypatch.setattr(change_windows, "CronSim", Counted)
+    windows = ChangeWindows(open=("*/2 * * * *",) * MOST_STARTS, duration=MINUTE)
+    assert not WindowsReading.of(windows, BERLIN_SPRING, 10 * MINUTE).openings
+    assert starts < 200_000
 
 
 def test_windows_are_open_by_default() -> None:
