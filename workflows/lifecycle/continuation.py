@@ -51,15 +51,17 @@ class Continuation(HistoryLimit):
     That is between phases, and inside of phases that can be restarted: in a window, in a hold, after a wave has
     drained, before a retry of a rollback, and between parts of a cleanup. The next run skips phases that are done, and
     starts the work of the interrupted phase again.
-
-    Attributes:
-        ended: the run ends: what happens to the state from now on is lost.
     """
 
     def __init__(self, state: MigrationState[Any, Any, Any]) -> None:
         super().__init__()
         self._state = state
-        self.ended = False
+        self._ended_at = 0
+
+    @property
+    def ended(self) -> bool:
+        """True while the run ends: what happens to the state is lost. An interruption in that moment continues it."""
+        return self._ended_at == workflow.info().get_current_history_length()
 
     async def checkpoint(self) -> None:
         """End this run if its history has grown to the limit; never call this from a handler.
@@ -70,5 +72,5 @@ class Continuation(HistoryLimit):
         if self.due:
             # A running handler would be lost; none can start between this moment and the end of the run.
             await workflow.wait_condition(workflow.all_handlers_finished)
-            self.ended = True
+            self._ended_at = workflow.info().get_current_history_length()
             raise ContinuationDue(self._state.model_copy(deep=True))

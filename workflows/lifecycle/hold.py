@@ -140,6 +140,20 @@ class CutoverHold:
         """Ask the hooks, unless an operator overrides their vetoes; return whether one has a veto."""
         return not self._state.veto_overridden and await self._hooks.ask(_STEP) is not None
 
+    async def _ask_during(self, rounds: asyncio.Future[None]) -> None:
+        """Ask the hooks, unless the rounds end first: what happens after the end of the run would be lost."""
+        question = asyncio.ensure_future(self._ask())
+        try:
+            await workflow.wait([question, rounds], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            question.cancel()
+            await workflow.wait([question])
+            # Retrieve the error of a cancelled question, or it would be logged.
+            _ = question.cancelled() or question.exception()
+        if rounds.done():
+            rounds.result()
+        question.result()
+
     async def _hold(self, catch_up: Round | None) -> None:
         self.plan.begun = False
         over = asyncio.Event()
@@ -162,7 +176,10 @@ class CutoverHold:
                     self._verbs.open_gate()
                     self.plan.hold, self.plan.at = False, None
                 elif reason.kind is WaitKind.VETO and self._reason() == reason:
-                    await self._ask()
+                    await self._ask_during(task)
+            # It may have ended while the windows were read.
+            if task.done():
+                task.result()
         finally:
             # A round that completes in spite of its cancellation must not start another one.
             over.set()
@@ -215,7 +232,9 @@ class CutoverHold:
             why = f"the cut-over begins at {at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
             return _Reason(WaitKind.HOLD, why, "", (Verb.PROCEED, "cutover_at", Verb.ROLLBACK), at)
         if closed := self._calendar.closed():
-            return _Reason(WaitKind.CHANGE_WINDOW, closed.why, "", ("set_change_windows", Verb.ROLLBACK), closed.until)
+            action = "" if closed.until else "set other change windows, or roll back"
+            enders = ("set_change_windows", Verb.ROLLBACK)
+            return _Reason(WaitKind.CHANGE_WINDOW, closed.why, action, enders, closed.until)
         if self._state.veto:
             gate = veto_gate(self._state, _STEP)
             return _Reason(WaitKind.VETO, gate.why, gate.action, (Verb.PROCEED, Verb.ROLLBACK), self._state.ask_again)

@@ -6,6 +6,7 @@ The time-skipping one skips no time any more once a run has ended during an acti
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from models.hooks import Hook
 from models.lifecycle.status import Outcome, Status, WaitKind
+from models.lifecycle.verbs import Verb
 from tests.support.lifecycle.hook_receiver import HookReceiver, Response
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.harness import Harness, on_dev_server
@@ -66,6 +68,35 @@ async def test_a_veto_spans_runs(server: Harness, pager: HookReceiver) -> None:
     assert "prepare" not in run.script.steps
     pager.respond = lambda _: Response()
     assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_a_run_that_ends_during_a_question(server: Harness, pager: HookReceiver) -> None:
+    """A verb that is accepted while hooks are asked counts, and the last event arrives, if the run must end then."""
+    asked, answers = threading.Event(), threading.Event()
+
+    def respond(event: dict[str, Any]) -> Response:
+        if not event["type"].endswith("asked"):
+            return Response()
+        if sum(each["type"] == event["type"] for each in pager.events) == 1:
+            return Response(409, "freeze until Monday", {"Retry-After": "5"})
+        asked.set()
+        answers.wait(9)
+        return Response()
+
+    pager.respond = respond
+    run = await server.start(Script(), hooks=["pager"], validation_window="PT0S", history_limit=60)
+    assert await asyncio.to_thread(asked.wait, 30)
+    for number in range(20):
+        await run.handle.signal(f"unknown-{number}")
+    await run.status()
+    assert (await run.steer(Verb.PAUSE)).accepted
+    answers.set()
+    status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.PAUSE)
+    assert status.paused
+    assert await run.runs() > 1
+    await run.steer(Verb.RESUME)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert pager.texts("migration.ended") == ["the migration ends, done"]
 
 
 def _events(receiver: HookReceiver) -> dict[int, tuple[str, str]]:

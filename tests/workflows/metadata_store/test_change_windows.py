@@ -92,6 +92,24 @@ async def test_a_window_that_is_too_short_is_left_out(stage: Harness) -> None:
     assert (await run.report()).outcome is Outcome.DONE
 
 
+async def test_windows_that_have_ended_ask_for_others(stage: Harness) -> None:
+    """A cut-over whose last window has passed waits for an operator, and its status says so."""
+    now = await stage.env.get_current_time()
+    windows = {"not_after": f"{now + HOUR:%Y-%m-%dT%H:%M:%SZ}"}
+    run = await stage.start(Script(), hold_before_cutover=True, validation_window="PT0S", change_windows=windows)
+    await _between_rounds(run, WaitKind.HOLD)
+    await stage.env.sleep(HOUR)
+    await _between_rounds(run, WaitKind.HOLD)
+    await run.signal(Verb.PROCEED)
+    waiting = (await _between_rounds(run, WaitKind.CHANGE_WINDOW)).waiting
+    assert waiting is not None
+    assert (waiting.until, waiting.needs_operator) == (None, True)
+    assert waiting.why == "outside of the change windows, which do not open within a year"
+    assert waiting.action == "set other change windows, or roll back"
+    await run.update("set_change_windows", ChangeWindowsChange(windows=ALWAYS, reason="OPS-9"))
+    assert (await run.report()).outcome is Outcome.DONE
+
+
 async def test_change_windows_are_replaced_with_a_reason(stage: Harness) -> None:
     """An operator replaces the windows, or drops them, only with a reason, which the audit trail keeps."""
     now = await stage.env.get_current_time()
