@@ -35,6 +35,30 @@ _WRONG: list[tuple[dict[str, Any], str]] = [
         {"worker.versioning": {"earlierBuilds": [{"buildId": "1", "repository": "r", "tag": "1"}]}},
         "/worker/versioning",
     ),
+    ({"worker.versioning": {"deploymentName": "p", "buildId": "0.2.0-"}}, "/worker/versioning/buildId"),
+    (
+        {
+            "worker.versioning": {
+                "deploymentName": "p",
+                "buildId": "0.2.0",
+                "earlierBuilds": [{"buildId": "0-2-0", "repository": "r", "tag": "1"}],
+            }
+        },
+        "the build 0-2-0 is there twice",
+    ),
+    ({"page.env": {"PULSAR_MIGRATE_PAGE_PORT": 9000}}, "invalid propertyName 'PULSAR_MIGRATE_PAGE_PORT'"),
+    ({"worker.env": {"PULSAR_MIGRATE_TASK_QUEUE": "other"}}, "invalid propertyName 'PULSAR_MIGRATE_TASK_QUEUE'"),
+    ({"worker.env": {"PULSAR_MIGRATE_HOOKS": {"pager": {"secret": "x"}}}}, "invalid propertyName 'secret'"),
+    ({"worker.env": {"PULSAR_MIGRATE_HOOKS": '{"pager": {"secret": "x"}}'}}, "/worker/env/PULSAR_MIGRATE_HOOKS"),
+    (
+        {"worker.env": {"PULSAR_MIGRATE_CREDENTIALS__GREEN": {"admin_token": "x"}}},
+        "invalid propertyName 'admin_token'",
+    ),
+    (
+        {"worker.env": {"PULSAR_MIGRATE_SPARK_CONF": {"spark.authenticate.secret": "x"}}},
+        "invalid propertyName 'spark.authenticate.secret'",
+    ),
+    ({"temporal.env": {"TEMPORAL_GRPC_META_AUTHORIZATION": "x"}}, "TEMPORAL_GRPC_META_AUTHORIZATION"),
     ({"gateway.cluster": ""}, "/gateway/cluster"),
     ({"networkPolicy.viewers": []}, "/networkPolicy/viewers"),
     ({"networkPolicy.pulsar.to": [{}]}, "/networkPolicy/pulsar/to/0"),
