@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from importlib.metadata import entry_points, version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -118,7 +120,18 @@ def _options(
 
 def main() -> None:
     """Run the command of this process and leave with its exit code."""
+    _open_streams()
     leave(run(sys.argv[1:]))
+
+
+def _open_streams() -> None:
+    """Write UTF-8 whatever the locale is, and discard what goes to a stream that the caller has closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
+        else:
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def run(arguments: list[str]) -> int:

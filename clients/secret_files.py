@@ -19,7 +19,7 @@ def secret_text(file: str, setting: str) -> str:
         NoCredentials: it cannot be read, is empty, or is not text. It may be renewed at this moment.
     """
     try:
-        text = Path(file).read_text()
+        text = Path(file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise NoCredentials(f"{setting}: {file} cannot be read ({why}); write the credentials into it") from None

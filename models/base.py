@@ -56,7 +56,7 @@ def fault_text(kind: str, message: str) -> str:
 class Frozen(BaseModel):
     """Base of inputs and of what operators send: immutable, and unknown fields are an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /) -> JsonSchemaValue:

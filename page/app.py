@@ -6,6 +6,7 @@ import logging
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -124,7 +125,7 @@ class Pages:
     async def index(self, _: Request) -> Response:
         """Return the list, or lead to the only migration."""
         if self._only:
-            return RedirectResponse(f"/migration/{self._only}")
+            return RedirectResponse(f"/migration/{quote(self._only)}")
         reading = await self._lists.get("")
         if reading.value is None:
             return _html(problem_document(_cause_of(reading.problem)), HTTPStatus.SERVICE_UNAVAILABLE)

@@ -106,7 +106,7 @@ _POLICIES: dict[str, Mapping[Any, PhasePolicy]] = {
 @cache
 def guides() -> Mapping[str, Guide]:
     """Return all guides, by kind."""
-    data: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+    data: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
     return {name: _guide(name, data) for name in data}
 
 

@@ -26,11 +26,11 @@ from views.listing import Listed
 from views.migration import View
 
 FOLDER = Path(__file__).parent
-STYLE = (FOLDER / "assets" / "page.css").read_text()
-SCRIPT = (FOLDER / "assets" / "page.js").read_text()
+STYLE = (FOLDER / "assets" / "page.css").read_text("utf-8")
+SCRIPT = (FOLDER / "assets" / "page.js").read_text("utf-8")
 # All are read at once: an update of the files must not mix two versions in a process that runs.
 TEMPLATES = {
-    file.relative_to(FOLDER / "templates").as_posix(): file.read_text()
+    file.relative_to(FOLDER / "templates").as_posix(): file.read_text("utf-8")
     for file in sorted((FOLDER / "templates").rglob("*.html"))
 }
 

@@ -482,11 +482,20 @@ def _commands(view: View) -> list[Command]:
     enders = [verb for name in first for verb in status.legal_verbs if verb == name]
     verbs = [*enders, *(verb for verb in status.legal_verbs if verb not in enders)]
     commands = [
-        Command(verb.value, f"pulsar-migrate {verb} {quoted} --reason 'WHY'", _effect(verb, status)) for verb in verbs
+        Command(
+            verb.value, f"pulsar-migrate {verb} {quoted}{_asked(verb, status)} --reason 'WHY'", _effect(verb, status)
+        )
+        for verb in verbs
     ]
     if "window" in status.deadlines:
         commands.append(Command("window", f"pulsar-migrate window {quoted} 2h", "Move the end of the window."))
     return commands
+
+
+def _asked(verb: Verb, status: Status) -> str:
+    """Return the option that binds an approval to the request that is shown."""
+    is_approval = verb is Verb.APPROVE and status.request is not None
+    return f" --asked '{format_value(status.request.since)}'" if is_approval else ""
 
 
 def _effect(verb: Verb, status: Status) -> str:

@@ -11,7 +11,7 @@ def stop_reason(name: str) -> str:
     """Return the first line of a stop file, or why it may be there; empty if it is not there."""
     file = Path(name)
     try:
-        lines = file.read_text(errors="replace").strip().splitlines()
+        lines = file.read_text("utf-8", errors="replace").strip().splitlines()
     except FileNotFoundError:
         if file.is_symlink():
             return "the stop file is a link to a file that is not there"

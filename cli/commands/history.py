@@ -88,7 +88,7 @@ async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type])
 
 def _read(file: Path) -> WorkflowHistory:
     try:
-        history = WorkflowHistory.from_json(file.stem, file.read_text())
+        history = WorkflowHistory.from_json(file.stem, file.read_text("utf-8"))
     except OSError as error:
         raise CommandFailed(ExitCode.USAGE, f"{error}.", "name a file that can be read") from error
     # The SDK parses the JSON without checks, and hangs in the replay of a history without a first event.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 from urllib.parse import urlsplit
 
 import typer
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from pydantic_core import PydanticUndefined
 
 from cli.documents import Document, DocumentFault
@@ -19,6 +19,8 @@ from cli.inputs import INLINE, InvalidInput, input_of, nested_model
 from cli.options import hint, read_settings
 from cli.plan_files import SCHEMAS
 from cli.pulsarctl import CONFIG, Context, read_context
+from models.addresses import GatewayUrl
+from models.base import fault_text
 from models.broker_settings import metadata_store_of
 from models.field_texts import INTERNAL, field_texts, model_text
 from models.store_url import parse_broker_setting
@@ -34,6 +36,7 @@ _Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Value of a field; `.` between names. May be given repeatedly."),
 ]
+_URL = TypeAdapter[str](GatewayUrl)
 _To = Annotated[Path, typer.Option("--to", metavar="FILE", help="File to write.")]
 
 
@@ -71,7 +74,7 @@ def init_command(
             ExitCode.USAGE, f"the plan would be wrong: {error}.", f"give the value: --set FIELD=VALUE; {error.fields}"
         ) from error
     try:
-        with to.open("x") as file:
+        with to.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         cure = "name another file with --to, or remove this one"
@@ -92,6 +95,14 @@ def _from_cluster(kind: Registered, url: str, login: Context | None) -> dict[str
     from clients.pulsar.admin.client import PulsarAdminReader
     from clients.tls import Tls
 
+    try:
+        # It may have a path, as behind a proxy.
+        url = _URL.validate_python(url)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise CommandFailed(
+            ExitCode.USAGE, f"the address of the broker: {fault_text(fault['type'], fault['msg'])}.", "correct it"
+        ) from error
     access = AdminAccess.from_settings(read_settings())
     if login and (login.token.get_secret_value() or login.token_file):
         # As pulsarctl does: to this one address, also without TLS.
@@ -133,7 +144,9 @@ def _put(values: dict[str, Any], model: type[BaseModel], path: list[str], text: 
     field = model.model_fields.get(name)
     inner = nested_model(field.annotation) if field else None
     if below and inner:
-        _put(values.setdefault(name, {}), inner, below, text)
+        # A value before it is replaced, as by each later `--set` of the same field.
+        values[name] = {**values[name]} if isinstance(values.get(name), dict) else {}
+        _put(values[name], inner, below, text)
     else:
         is_list = field is not None and "tuple" in str(field.annotation)
         values[name] = text.split(",") if is_list else {"true": True, "false": False}.get(text, text)

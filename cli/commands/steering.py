@@ -33,49 +33,77 @@ from models.lifecycle.waves import WavePolicy
 from process.exit_codes import CommandFailed, ExitCode
 from views.migration import read_view
 
+_Reason = Annotated[str, typer.Option(help="Reason, kept in the migration's notes (default: none).")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what it would do, cost and end, and do nothing.")]
+
 
 def verb_command(verb: Verb) -> Callable[..., None]:
     """Return the command of one verb."""
 
     def run(
         workflow_id: WorkflowId,
-        reason: Annotated[str, typer.Option(help="Reason, kept in the migration's notes (default: none).")] = "",
-        dry_run: Annotated[  # noqa: FBT002
-            bool, typer.Option("--dry-run", help="Tell what it would do, cost and end, and do nothing.")
-        ] = False,
+        reason: _Reason = "",
+        dry_run: _DryRun = False,  # noqa: FBT002
         output: Output = Form.TEXT,
     ) -> None:
-        request = checked(VerbRequest, {"verb": verb, "reason": reason})
-        if dry_run:
-            hint(query_line(workflow_id, "preview", request.model_dump(mode="json")))
-            preview = against_temporal(lambda client: query(client, workflow_id, "preview", VerbPreview, request))
-            assert preview is not None, "the query has a result"
-            answer(output, preview_lines(preview), preview)
-            return
-        if verb is Verb.APPROVE:
-            request = against_temporal(lambda client: bound_approval(client, workflow_id, request))
-        response = send_update(
-            workflow_id,
-            "steer",
-            request,
-            VerbResponse,
-            lambda error: _refused(workflow_id, verb, output, error),
-        )
-        listed = ", ".join(response.legal) or "none"
-        answer(output, [f"{verb} accepted: {response.why}. Legal now: {listed}"], response)
+        _steer(workflow_id, checked(VerbRequest, {"verb": verb, "reason": reason}), output, dry_run=dry_run)
 
-    run.__doc__ = VERB_HELP[verb]
-    return run
+    def approve(
+        workflow_id: WorkflowId,
+        asked: Annotated[
+            str | None,
+            typer.Option(
+                metavar="TIME",
+                help="Time at which the request was asked for, as `status` shows it; another request is not approved.",
+            ),
+        ] = None,
+        reason: _Reason = "",
+        dry_run: _DryRun = False,  # noqa: FBT002
+        output: Output = Form.TEXT,
+    ) -> None:
+        typed = checked(VerbRequest, {"verb": verb, "reason": reason, "asked": asked})
+        request = against_temporal(lambda client: bound_approval(client, workflow_id, typed))
+        _steer(workflow_id, request, output, dry_run=dry_run)
+
+    command = approve if verb is Verb.APPROVE else run
+    command.__doc__ = VERB_HELP[verb]
+    return command
+
+
+def _steer(workflow_id: str, request: VerbRequest, output: Form, *, dry_run: bool) -> None:
+    """Send a verb, or tell what it would do."""
+    if dry_run:
+        hint(query_line(workflow_id, "preview", request.model_dump(mode="json")))
+        preview = against_temporal(lambda client: query(client, workflow_id, "preview", VerbPreview, request))
+        assert preview is not None, "the query has a result"
+        answer(output, preview_lines(preview), preview)
+        return
+    verb = request.verb
+    response = send_update(
+        workflow_id,
+        "steer",
+        request,
+        VerbResponse,
+        lambda error: _refused(workflow_id, verb, output, error),
+    )
+    listed = ", ".join(response.legal) or "none"
+    answer(output, [f"{verb} accepted: {response.why}. Legal now: {listed}"], response)
 
 
 async def bound_approval(client: Client, workflow_id: str, approval: VerbRequest) -> VerbRequest:
-    """Show the open request, and bind the approval to it: one that comes in between is not approved."""
+    """Show the open request, and bind the approval to it: one that comes in between is not approved.
+
+    An approval that names the time of another request stays as it is, so that the migration refuses it.
+    """
     status = await query(client, workflow_id, "status", Status)
     if status is None or status.request is None:
         return approval
-    asked = status.request
-    hint(f"{asked.by} asks for {asked.verb} since {format_value(asked.since)}: {asked.effect}")
-    return approval.model_copy(update={"asked": asked.since})
+    request = status.request
+    hint(f"{request.by} asks for {request.verb} since {format_value(request.since)}: {request.effect}")
+    # Times are shown in whole seconds.
+    if approval.asked in (None, request.since, request.since.replace(microsecond=0)):
+        return approval.model_copy(update={"asked": request.since})
+    return approval
 
 
 def preview_lines(preview: VerbPreview) -> list[str]:

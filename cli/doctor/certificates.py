@@ -81,7 +81,7 @@ def check_identity(subject: str, file: str, key: str) -> str | Finding:
 def _certificates(file: str) -> list[Validity]:
     cure = "name a PEM file that the worker can read"
     try:
-        blocks = _PEM.findall(Path(file).read_text())
+        blocks = _PEM.findall(Path(file).read_text("utf-8"))
         certificates = [validity(ssl.PEM_cert_to_DER_cert(block)) for block in blocks]
     except (OSError, ValueError) as error:
         raise CommandFailed(ExitCode.USAGE, f"{file} cannot be read: {_reason(error)}", cure) from error

@@ -139,10 +139,10 @@ def coverage() -> Coverage:
     Raises:
         ValueError: the data are wrong.
     """
-    data = tomllib.loads((_FOLDER / "features.toml").read_text())
+    data = tomllib.loads((_FOLDER / "features.toml").read_text("utf-8"))
     features = tuple(_feature(row, data["texts"]) for row in data["feature"])
     of_item = {item: feature for feature in features for item in feature.items}
-    listed = tomllib.loads((_FOLDER / "without_effect.toml").read_text())
+    listed = tomllib.loads((_FOLDER / "without_effect.toml").read_text("utf-8"))
     without_effect = frozenset(ItemKind(kind).item(name) for kind, names in listed.items() for name in names.split())
     _check(features, of_item, without_effect)
     return Coverage(features, of_item, without_effect, {item: tuple(values) for item, values in data["unset"].items()})

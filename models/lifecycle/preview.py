@@ -9,7 +9,7 @@ from models.lifecycle.change_windows import Opening
 from models.lifecycle.policy import VerbState
 from models.lifecycle.status import Status, Undo
 from models.lifecycle.units import format_value
-from models.lifecycle.verbs import Verb
+from models.lifecycle.verbs import Verb, VerbRequest
 
 
 class VerbPreview(Result):
@@ -38,19 +38,20 @@ class VerbPreview(Result):
 
 
 def preview_of(
-    verbs: VerbState, status: Status, verb: Verb, now: datetime, openings: tuple[Opening, ...] = ()
+    verbs: VerbState, status: Status, request: VerbRequest, now: datetime, openings: tuple[Opening, ...] = ()
 ) -> VerbPreview:
     """Return what a verb would do now.
 
     Args:
         verbs: judge it.
         status: of the migration.
-        verb: of the operator.
+        request: a verb of the operator, and the request that an approval agrees to.
         now: the time.
         openings: of the change windows.
     """
     # A preview has no sender, and does not refuse for the lack of a name.
-    response = verbs.judge(verb, now, by="preview")
+    verb = request.verb
+    response = verbs.judge(verb, now, by="preview", asked=request.asked)
     return VerbPreview(
         verb=verb,
         accepted=response.accepted,

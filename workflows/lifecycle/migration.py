@@ -230,7 +230,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     def preview(self, request: VerbRequest) -> VerbPreview:
         """Answer the query `preview`."""
         now = workflow.now()
-        return preview_of(self.verbs, self.board.status(), request.verb, now, self.calendar.openings(now))
+        return preview_of(self.verbs, self.board.status(), request, now, self.calendar.openings(now))
 
     @workflow.query(description="Requests to the migration, accepted and refused, as a chain of hashes.")
     def audit(self) -> Audit:

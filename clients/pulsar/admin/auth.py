@@ -86,7 +86,7 @@ class TokenFile(httpx.Auth):
         try:
             seen = stamp_of(self._path)
             if self._known is None or self._known[0] != seen:
-                self._known = (seen, self._path.read_text().strip())
+                self._known = (seen, self._path.read_text("utf-8").strip())
         except (OSError, ValueError) as error:
             raise AdminNoCredentials(
                 f"the token file {self._path} cannot be read ({error})", **where(request)
@@ -248,7 +248,7 @@ class ClientCredentials(httpx.Auth):
     def _key(self, request: httpx.Request) -> _Key:
         path = self._options.key_file
         try:
-            key = _Key.model_validate(json.loads(path.read_text()))
+            key = _Key.model_validate(json.loads(path.read_text("utf-8")))
         except ValidationError as error:
             # Its own text would show the secret.
             wrong = ", ".join(str(place) for problem in error.errors() for place in problem["loc"])

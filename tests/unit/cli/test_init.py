@@ -122,3 +122,27 @@ def test_a_context_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFix
     words = ["--context", "c", "--pulsarctl-config", str(config)]
     assert run(["init", "metadata-store", *words]) == ExitCode.USAGE
     assert "there is no context 'c'. cure: name one with --context: a, b" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("http://ana:s3cret@127.0.0.1:1", "an address has a user or a password"),
+        ("127.0.0.1:1", "invalid address '127.0.0.1:1'; expected http://host:port or https://host:port"),
+        ("file:///etc/passwd", "invalid address"),
+    ],
+)
+def test_a_wrong_address_is_not_asked(url: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong address is a wrong input, and its password is not shown."""
+    assert run(arguments("metadata-store", tmp_path / "plan.yaml", "--admin-url", url)) == ExitCode.USAGE
+    shown = capsys.readouterr().err
+    assert cause in shown
+    assert "s3cret" not in shown
+
+
+def test_a_later_value_replaces_an_earlier_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A field of a model may be set after the model was set as a whole, and may be wrong in both ways."""
+    file = tmp_path / "plan.yaml"
+    options = ["--set", "blue=x", "--set", "blue.metadata_url=zk:zk-1:2181"]
+    assert run(["init", "blue-green", *options, "--to", str(file)]) == ExitCode.USAGE
+    assert "blue.admin_urls: this field is needed" in capsys.readouterr().err

@@ -67,6 +67,7 @@ def test_input_from_a_file(tmp_path: Path) -> None:
             "validation_windw: there is no such field. cure: correct this; needed are cluster, source",
         ),
         (json.dumps(REQUIRED), {"throttle": "fast"}, "throttle: "),
+        (json.dumps(REQUIRED), {"throttle": "inf"}, "throttle: Input should be a finite number"),
         (json.dumps(REQUIRED), {"mode": "sideways"}, "mode: "),
         (json.dumps(REQUIRED), {"source": "http://zk"}, "source: "),
         (json.dumps(REQUIRED), {"target": SOURCE}, "the same tree"),

@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from cli.commands.steering import bound_approval
 from models.lifecycle.audit import fault_of
 from models.lifecycle.names import file_name
+from models.lifecycle.preview import VerbPreview
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status, Undo, WaitKind
+from models.lifecycle.units import format_value
 from models.lifecycle.verbs import HoldChange, Verb, VerbRequest
 from temporal.caller import act_for
 from tests.support.stacks import MakeStack
@@ -88,6 +91,30 @@ def _check_trail(report: Report) -> None:
     changed = [entry.model_copy(update={"by": BO}) if entry.number == 2 else entry for entry in report.audit]
     assert fault_of(changed) == "entry 2 was changed: its hash does not fit"
     assert fault_of([*report.audit[:2], *report.audit[3:]]) == "the entry before number 4 is missing, or was changed"
+
+
+async def test_an_approval_names_the_request_that_was_read(stage: Harness, command: Client) -> None:
+    """A request that replaced the one of that time is not approved, also where a dry run asks first."""
+    run = await _held(stage, two_persons=True)
+    persons = Persons(command, run)
+    await persons.steer(ANA, Verb.PROCEED, "OPS-1")
+    status = await run.status()
+    assert status.request is not None
+    shown = format_value(status.request.since)
+
+    async def bound(asked: object) -> VerbRequest:
+        typed = VerbRequest.model_validate({"verb": Verb.APPROVE, "asked": asked})
+        return await bound_approval(command, run.handle.id, typed)
+
+    stale = await bound(status.request.since - timedelta(minutes=1))
+    refused = await run.handle.query("preview", stale, result_type=VerbPreview)
+    assert (refused.accepted, refused.effect.partition(":")[0]) == (False, "the request has changed")
+    assert "the request has changed" in await persons.refusal(BO, "steer", stale)
+    read = await bound(shown)
+    assert read.asked == status.request.since
+    assert (await run.handle.query("preview", read, result_type=VerbPreview)).accepted
+    assert (await persons.send(BO, read)).accepted
+    assert (await run.report()).outcome is Outcome.DONE
 
 
 async def test_evidence(stage: Harness, command: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
