@@ -494,8 +494,8 @@ def _commands(view: View) -> list[Command]:
 
 def _asked(verb: Verb, status: Status) -> str:
     """Return the option that binds an approval to the request that is shown."""
-    is_approval = verb is Verb.APPROVE and status.request is not None
-    return f" --asked '{format_value(status.request.since)}'" if is_approval else ""
+    request = status.request if verb is Verb.APPROVE else None
+    return f" --asked '{format_value(request.since)}'" if request else ""
 
 
 def _effect(verb: Verb, status: Status) -> str:

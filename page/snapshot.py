@@ -218,14 +218,14 @@ class SnapshotReader:
         )
         running = await asyncio.gather(*(self._bounded(self._read_run(workflow, queues)) for workflow in listed))
         ended = await asyncio.gather(*(self._bounded(self._read_end(workflow)) for workflow in closed))
-        self._ends = {workflow.run_id: end for workflow, end in zip(closed, ended, strict=True)}
+        self._ends = {workflow.run_id: end for workflow, end in zip(closed, ended, strict=True) if end}
         names = sorted({self._queue, *(workflow.task_queue for workflow in listed)})
         pollers = {(queue, kind): await self._pollers(queue, kind) for queue in names for kind in _QUEUE_TYPES}
         return Snapshot(
             at=began,
             seconds=loop.time() - start,
             running=tuple(run for run in running if run is not None),
-            ended=tuple(ended),
+            ended=tuple(self._ends.values()),
             pollers=pollers,
         )
 
@@ -293,7 +293,8 @@ class SnapshotReader:
         own = decoded.type if isinstance(decoded, ApplicationError) else None
         return own or type(decoded).__name__
 
-    async def _read_end(self, workflow: WorkflowExecution) -> EndReading:
+    async def _read_end(self, workflow: WorkflowExecution) -> EndReading | None:
+        """Return how a workflow ended; None if Temporal does not say it now, or has forgotten it."""
         if end := self._ends.get(workflow.run_id):
             return end
         outcome = (workflow.status.name if workflow.status else "unknown").lower().replace("_", " ")
@@ -308,8 +309,10 @@ class SnapshotReader:
                 outcome, cluster = result.outcome.value, result.cluster
         except WorkflowFailureError as error:
             failure = error.cause.type or "" if isinstance(error.cause, ApplicationError) else ""
-        except (RPCError, ValueError, RuntimeError):
-            # Temporal's word stays.
+        except RPCError:
+            return None
+        except (ValueError, RuntimeError):
+            # A report that this version or this process cannot read: Temporal's word stays.
             pass
         ended = workflow.close_time or datetime.now(UTC)
         return EndReading(_subject(subject, cluster), ended, outcome, failure)

@@ -13,15 +13,27 @@ import pytest
 import yaml
 
 from gateway.metrics import DURATION, IN_FLIGHT, REQUESTS
-from models.lifecycle.status import HookStatus, Progress, ProgressReport, ProgressTask, ProgressUnit, Waiting, WaitKind
+from models.lifecycle.report import Report
+from models.lifecycle.status import (
+    HookStatus,
+    Outcome,
+    Progress,
+    ProgressReport,
+    ProgressTask,
+    ProgressUnit,
+    Waiting,
+    WaitKind,
+)
 from models.lifecycle.verbs import ApprovalRequest, Verb
 from models.topic_controller.record import Change, Mutation
 from models.topic_controller.state import ControllerStatus
 from page.metrics import FAILURES, GAUGES, Samples, add_snapshot
 from page.snapshot import EndReading, RunReading, Snapshot, StepReading, Subject
+from process.exit_codes import ExitCode
 from tests.environments import ROOT
 from tests.support.promtool import firing_alerts, run_promtool
 from tests.unit.page.test_metrics import SUBJECT, run, status
+from views.migration import code_of_report
 
 RULES: dict[str, Any] = yaml.safe_load((ROOT / "deploy/kubernetes/prometheusrule.yaml").read_text())["spec"]
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
@@ -208,6 +220,16 @@ def test_alerts(alert: str, scene: Scene, tmp_path: Path) -> None:
     )
     assert alert in firing_alerts(tmp_path, RULES, cause, 30)
     assert alert not in firing_alerts(tmp_path, RULES, without, 30)
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.RUNNING])
+def test_an_end_as_ordered_is_silent(outcome: Outcome, tmp_path: Path) -> None:
+    """The alert of failures fires for the ends whose exit code is not 0: a dry run and a rehearsal are none of them."""
+    report: Report = Report(
+        kind="", cluster="", outcome=outcome, summary="", history=[], figures={}, certificate={}, notes=[]
+    )
+    fires = "PulsarMigrationFailed" in firing_alerts(tmp_path, RULES, series_of(ended(outcome.value)), 30)
+    assert fires is (code_of_report(report) is not ExitCode.OK)
 
 
 def test_a_healthy_migration_is_silent(tmp_path: Path) -> None:

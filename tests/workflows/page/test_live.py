@@ -145,5 +145,6 @@ async def test_two_persons(stage: Harness) -> None:
             await asyncio.to_thread(browser.show, f"{address}/migration/{run.handle.id}")
             await until(browser, contains(".sentence", "ana@one asks for proceed"))
             await until(browser, contains(".commands li", "pulsar-migrate approve"))
+            await until(browser, contains(".commands li", "--asked '20"))
     await run.signal(Verb.ROLLBACK)
     await run.ended()
