@@ -37,6 +37,9 @@ AnswerT = TypeVar("AnswerT")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 ResultT = TypeVar("ResultT")
 
+_NO_HANDLER = "expected but not found"
+"""Words of the SDK for an update that a workflow does not have."""
+
 ACCEPT_LIMIT = timedelta(seconds=20)
 """Longest wait for a worker to accept or refuse an update."""
 
@@ -69,6 +72,8 @@ def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
         if error.status in {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED}:
             cause, cure = f"Temporal refuses: {error.message}.", "check TEMPORAL_API_KEY and TEMPORAL_NAMESPACE"
             raise CommandFailed(ExitCode.USAGE, cause, cure) from error
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            raise CommandFailed(ExitCode.USAGE, f"Temporal refuses: {error.message}.", "correct the value") from error
         if error.status is RPCStatusCode.NOT_FOUND:
             cure = "check TEMPORAL_NAMESPACE"
             raise CommandFailed(ExitCode.USAGE, f"Temporal does not find it: {error.message}.", cure) from error
@@ -136,6 +141,9 @@ async def execute_update(
             return await update.result()
     except WorkflowUpdateFailedError as error:
         cause = error.cause
+        if isinstance(cause, ApplicationError) and _NO_HANDLER in cause.message:
+            reason = f"migrations of this kind do not have {name}."
+            raise CommandFailed(ExitCode.REFUSED, reason, f"see {see or status_of(workflow_id)}") from error
         code = ExitCode.REFUSED if isinstance(cause, ApplicationError) else ExitCode.FAILED
         raise CommandFailed(code, f"{cause}.", f"see {see or status_of(workflow_id)}") from error
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from temporalio.service import RPCError
 
 from models.settings import Settings
-from models.text import printable, printable_json, printable_yaml
-from process.exit_codes import CommandFailed
+from models.text import printable, printable_json, printable_yaml, shown
+from process.exit_codes import CommandFailed, ExitCode
 from process.settings import PREFIX, settings_of
 
 
@@ -53,10 +53,29 @@ def running_ids(incomplete: str) -> list[str]:
 
 
 Output = Annotated[Form, typer.Option("-o", "--output", help="Output format: text, json or yaml (default text).")]
+LONGEST_ID = 1000
+"""Most characters of a workflow id, by the default of Temporal's servers."""
+
+
+def check_id(workflow_id: str) -> str:
+    """Return a workflow id as typed.
+
+    Raises:
+        CommandFailed: it cannot be one.
+    """
+    if not workflow_id.isprintable() or not 0 < len(workflow_id) <= LONGEST_ID:
+        cause = f"invalid workflow id {shown(workflow_id)!r}; expected 1 to {LONGEST_ID} printable characters"
+        raise CommandFailed(ExitCode.USAGE, cause, "name the id of a migration; list them: pulsar-migrate list")
+    return workflow_id
+
+
 WorkflowId = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="The migration's workflow id, e.g. metadata-store/prod.", autocompletion=running_ids
+        metavar="ID",
+        help="The migration's workflow id, e.g. metadata-store/prod.",
+        autocompletion=running_ids,
+        callback=check_id,
     ),
 ]
 

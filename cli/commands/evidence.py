@@ -14,9 +14,11 @@ from temporalio.service import RPCError
 from cli.inputs import parse_duration
 from cli.operations import against_temporal
 from cli.options import Form, Output, answer, hint
+from models.lifecycle.names import file_name
 from models.text import one_line
 from process.exit_codes import CommandFailed, ExitCode
-from views.evidence import Evidence, keep_evidence
+from views.evidence import SUMS, Evidence, keep_evidence
+from views.migration import read_view
 
 
 def evidence_command(
@@ -45,6 +47,8 @@ def evidence_command(
                 _show(written, output)
                 if pause is None:
                     _require_all(written)
+                    if workflow_id and not written:
+                        await _require_kept(client, to, workflow_id)
                     return
             await asyncio.sleep(pause.total_seconds())
 
@@ -57,6 +61,17 @@ def _require_all(written: list[Evidence]) -> None:
     if missing := [each.workflow_id for each in written if not each.sha256]:
         cause = f"evidence of {len(missing)} migrations was not kept, such as {missing[0]}."
         raise CommandFailed(ExitCode.FAILED, cause, "do what the lines above say, and repeat the command")
+
+
+async def _require_kept(client: Client, to: Path, workflow_id: str) -> None:
+    """Check that a migration of which nothing was written now has its evidence from before."""
+    view = await read_view(client, workflow_id, with_status=False)
+    if not view.ended:
+        cure = f"pulsar-migrate status {workflow_id} --watch"
+        raise CommandFailed(ExitCode.REFUSED, f"{workflow_id} still runs; its evidence is kept after its end.", cure)
+    if not (to / file_name(workflow_id) / view.run_id / SUMS).exists():
+        cause = f"{workflow_id} is not listed by Temporal yet, or it is a part of another migration."
+        raise CommandFailed(ExitCode.UNREACHABLE, cause, "repeat the command, or name that migration")
 
 
 def _show(written: list[Evidence], form: Form) -> None:

@@ -65,7 +65,8 @@ async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: t
         CommandFailed: no worker has answered in that time.
     """
     started, answered = time.monotonic(), first_answer is None
-    terminal = form is Form.TEXT and sys.stdout.isatty()
+    # A terminal that cannot move its cursor would show nothing before the end.
+    terminal = form is Form.TEXT and sys.stdout.isatty() and not Console().is_dumb_terminal
     last = ""
     with Live(auto_refresh=False) if terminal else nullcontext() as live:
 

@@ -169,3 +169,11 @@ def test_unknown_log_form(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandFailed, match="PULSAR_MIGRATE_LOG=xml") as failure:
         configure_logs()
     assert failure.value.code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("workflow_id", ["", "a\nb", "\udcff", "x" * 1001])
+def test_an_id_that_cannot_be_one(workflow_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An id that Temporal cannot have is wrong input, and no reason to check the server."""
+    for command in ("status", "rollback", "audit", "history"):
+        assert cli.run([command, workflow_id]) == ExitCode.USAGE
+        assert capsys.readouterr().err.startswith("error: invalid workflow id ")

@@ -1,0 +1,62 @@
+"""Commands as strangers type them: ids of nothing, requests that a kind does not have, terminals without a cursor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import sys
+from pathlib import Path
+
+from process.exit_codes import ExitCode
+from tests.workflows.cli.test_cli import LIMIT, Shell, shell, small_worker
+
+__all__ = ["shell"]
+
+
+async def test_evidence_of_one_migration(shell: Shell, tmp_path: Path) -> None:
+    """A migration that does not exist, or still runs, is named: evidence that was not kept is never a success."""
+    folder = ("--to", str(tmp_path))
+    missing = await shell("evidence", "metadata-store/none", *folder)
+    assert (missing.code, "no workflow metadata-store/none" in missing.err) == (ExitCode.USAGE, True)
+    async with small_worker(shell.client):
+        workflow_id = await shell.begin_with_worker("kept")
+        early = await shell("evidence", workflow_id, *folder)
+        assert (early.code, "kept still runs" in early.err) == (ExitCode.REFUSED, True)
+        other = await shell("read-mode", workflow_id, "DUAL_READ")
+        assert other.code == ExitCode.REFUSED
+        assert "error: migrations of this kind do not have set_read_mode. cure: see pulsar-migrate" in other.err
+        assert (await shell("proceed", workflow_id)).code == ExitCode.OK
+        await shell.client.get_workflow_handle(workflow_id).result()
+        async with asyncio.timeout(LIMIT):
+            # Visibility lags.
+            while (await shell("evidence", workflow_id, *folder)).code == ExitCode.UNREACHABLE:
+                pass
+        again = await shell("evidence", workflow_id, *folder)
+        assert (again.code, again.out) == (ExitCode.OK, "nothing new has ended\n")
+
+
+async def test_watch_on_a_terminal_without_a_cursor(shell: Shell) -> None:
+    """A terminal that cannot replace its screen gets a line for each change, as a pipe does."""
+    async with small_worker(shell.client):
+        workflow_id = await shell.begin_with_worker("dumb")
+        terminal, end = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "pulsar_migrate",
+            *("status", workflow_id, "--watch"),
+            stdout=end,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "TEMPORAL_ADDRESS": shell.address, "TERM": "dumb"},
+        )
+        os.close(end)
+        try:
+            async with asyncio.timeout(LIMIT):
+                shown = await asyncio.to_thread(os.read, terminal, 1 << 16)
+            assert b"metadata-store/dumb | running | WORK | waits for the trial window" in shown
+            assert process.returncode is None
+        finally:
+            process.kill()
+            await process.wait()
+            os.close(terminal)
