@@ -37,10 +37,7 @@ def history_command(
     if to is None:
         print(history)
         return
-    try:
-        write_private(to, history)
-    except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{error}.", "name a file that can be written and is not a link") from error
+    write_private(to, history)
     print(f"wrote {to}")
 
 

@@ -125,10 +125,6 @@ def write_page(view: View, file: Path) -> ExitCode:
     """
     from page.html import report_document
 
-    try:
-        write_private(file, report_document(view, datetime.now(UTC)))
-    except OSError as error:
-        cure = "name a file that can be written and is not a link"
-        raise CommandFailed(ExitCode.USAGE, f"{error}.", cure) from error
+    write_private(file, report_document(view, datetime.now(UTC)))
     print(f"wrote {file}", flush=True)
     return ExitCode.UNREACHABLE if view.silence and not view.ended else view.code

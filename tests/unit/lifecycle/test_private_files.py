@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from process.exit_codes import CommandFailed, ExitCode
 from process.files import write_private
 from process.lifetime import report_ready
 
 
 def test_files_are_private(tmp_path: Path) -> None:
-    """Only the user may read a new file, and a file that exists is replaced."""
+    """Only the user may read a file, also one that exists and is replaced."""
     file = tmp_path / "history.json"
+    file.touch(0o666)
     for text in ("first and longer", "second"):
         write_private(file, text)
         assert file.read_text() == text
@@ -25,6 +27,14 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     own.write_text("kept")
     link.symlink_to(own)
     for write in (lambda: write_private(link, "changed"), lambda: report_ready("ready", link)):
-        with pytest.raises(OSError, match="symbolic links"):
+        with pytest.raises(CommandFailed, match="symbolic links"):
             write()
     assert own.read_text() == "kept"
+
+
+def test_a_file_that_cannot_be_written_is_wrong_usage(tmp_path: Path) -> None:
+    """A folder that does not exist is named in one line, also for the file of a process that is ready."""
+    file = tmp_path / "none" / "ready"
+    with pytest.raises(CommandFailed, match="none/ready cannot be written: No such file or directory") as failed:
+        report_ready("ready", file)
+    assert failed.value.code is ExitCode.USAGE
