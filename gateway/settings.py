@@ -86,7 +86,7 @@ class GatewaySettings(BaseSettings):
     metadata_url: StoreAddress
     admin_urls: tuple[AdminUrl, ...] = Field(min_length=1)
     credentials: str = ""
-    task_queue: str = Field(default=TASK_QUEUE, validation_alias="PULSAR_MIGRATE_TASK_QUEUE")
+    task_queue: str = Field(default=TASK_QUEUE, min_length=1, validation_alias="PULSAR_MIGRATE_TASK_QUEUE")
     host: str = "127.0.0.1"
     port: int = Field(default=8090, ge=0, le=65535)
     public_url: GatewayUrl | None = None

@@ -65,7 +65,7 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
         hide_input_in_errors=True,
     )
 
-    task_queue: str = TASK_QUEUE
+    task_queue: str = Field(default=TASK_QUEUE, min_length=1)
     deployment_name: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]*)?$", max_length=200)
     build_id: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.+-]*)?$", max_length=200)
     spark_master: str = "local[*]"

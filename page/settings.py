@@ -51,7 +51,7 @@ class PageSettings(BaseSettings):
     tokens_file: str = ""
     allow_plain: bool = False
     allow_anonymous: bool = False
-    task_queue: str = Field(default=TASK_QUEUE, validation_alias="PULSAR_MIGRATE_TASK_QUEUE")
+    task_queue: str = Field(default=TASK_QUEUE, min_length=1, validation_alias="PULSAR_MIGRATE_TASK_QUEUE")
     requests_per_second: float = Field(default=50.0, gt=0)
     max_connections: int = Field(default=200, ge=16, le=10_000)
 

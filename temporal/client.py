@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
@@ -53,8 +55,13 @@ def connect_config() -> ClientConnectConfig:
     """Return the configuration from Temporal's environment variables and profiles.
 
     Raises:
-        CommandFailed: the configuration cannot be read, or names a profile that does not exist.
+        CommandFailed: the configuration does not exist, cannot be read, or names a profile that does not exist.
     """
+    file = os.environ.get("TEMPORAL_CONFIG_FILE")
+    # The SDK takes no profile then, and connects without its address, namespace and key.
+    if file and not Path(file).exists():
+        cause = f"Temporal's configuration: {file} does not exist."
+        raise CommandFailed(ExitCode.USAGE, cause, "correct TEMPORAL_CONFIG_FILE, or unset it")
     try:
         config = ClientConfig.load_client_connect_config()
     # The SDK raises a type of its own here that it does not export.

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from structlog.contextvars import bound_contextvars
@@ -177,3 +178,19 @@ def test_an_id_that_cannot_be_one(workflow_id: str, capsys: pytest.CaptureFixtur
     for command in ("status", "rollback", "audit", "history"):
         assert cli.run([command, workflow_id]) == ExitCode.USAGE
         assert capsys.readouterr().err.startswith("error: invalid workflow id ")
+
+
+def test_a_configuration_of_temporal_that_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command does not go to the default server and namespace because the name of the file is wrong."""
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.tml"))
+    assert cli.run(["list"]) == ExitCode.USAGE
+    assert "temporal.tml does not exist. cure: correct TEMPORAL_CONFIG_FILE" in capsys.readouterr().err
+
+
+def test_a_task_queue_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temporal has no queue without a name: the setting is named, and no request is sent."""
+    monkeypatch.setenv("PULSAR_MIGRATE_TASK_QUEUE", "")
+    with pytest.raises(CommandFailed, match="PULSAR_MIGRATE_TASK_QUEUE"):
+        read_settings()

@@ -243,7 +243,9 @@ def test_files_for_the_stores(tmp_path: Path) -> None:
 
 def test_secrets_for_temporal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Temporal's API key, its header and the keys of payloads are known."""
-    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "absent"))
+    empty = tmp_path / "temporal.toml"
+    empty.touch()
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(empty))
     monkeypatch.setenv("TEMPORAL_API_KEY", "the-key-of-temporal")
     monkeypatch.setenv("TEMPORAL_GRPC_META_AUTHORIZATION", "Bearer the-header-of-temporal")
     connect_config()
