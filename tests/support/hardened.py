@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -20,6 +21,7 @@ from pulsar_devstack.hardening import APPLICATION, SUPERUSER, Hardening
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
+from tests.support.lifecycle.commands import run_against
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.planted import SecretWatch
 from tests.support.lifecycle.worker import WorkerProcess
@@ -45,6 +47,7 @@ class HardenedEnvironment:
         green: has a second ZooKeeper.
         worker: serves migrations of both.
         operator: starts and steers them.
+        temporal: address of its server.
         watch: looks for secrets in programs and temporary files of the worker.
         capture: the packets of all links; None where packets cannot be captured.
     """
@@ -54,6 +57,7 @@ class HardenedEnvironment:
     green: Stack
     worker: WorkerProcess
     operator: Operator
+    temporal: str
     watch: SecretWatch
     capture: PacketCapture | None
 
@@ -79,6 +83,13 @@ class HardenedEnvironment:
             admin.tenants.create(namespace.partition("/")[0], tenant)
             admin.namespaces.create(namespace, {"replication_clusters": [cluster], "bundles": {"numBundles": 1}})
             admin.namespaces.grant(namespace, APPLICATION, [NamespaceAction.PRODUCE, NamespaceAction.CONSUME])
+
+    def assert_equal_sides(self, workflow_id: str) -> None:
+        """Verify a migration by request, whose readers are not those of its copy."""
+        done = run_against(self.temporal, "verify", workflow_id, "-o", "json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        certificate = json.loads(done.stdout)
+        assert certificate["equal"] == certificate["compared"] > 0
 
     def assert_no_secret_is_seen(self) -> None:
         """Check that no secret is in programs, files, log and metrics of the worker, in a history or in a packet."""
@@ -113,7 +124,8 @@ def hardened_environment(make_stack: MakeStack, tools: Toolchain, folder: Path) 
         nullcontext() if why_not() else PacketCapture(folder / "packets") as capture,
     ):
         blue, green = pool.map(make_stack, map(hardening.harden, (_BLUE, _GREEN)))
-        yield HardenedEnvironment(hardening, blue, green, worker, operator, watch, capture)
+        address = temporal.temporal_address
+        yield HardenedEnvironment(hardening, blue, green, worker, operator, address, watch, capture)
 
 
 def secrets(hardening: Hardening) -> list[str]:

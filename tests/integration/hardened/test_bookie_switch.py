@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from clients.pulsar.names import TopicName
 from models.bookie_cluster.input import BookieClusterInput
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, WaitKind
+from models.lifecycle.verbs import Verb
 from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.backlogs import received, sent
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
@@ -20,7 +21,7 @@ def test_messages_are_on_the_other_bookies(hardened: HardenedEnvironment) -> Non
     hardened.create_namespace(stack, NAMESPACE)
     input = BookieClusterInput.model_validate(
         {
-            "hold_before_cutover": False,
+            "hold_before_cutover": True,
             "cluster": BLUE,
             "metadata_url": stack.zk_url,
             "source": {"name": "a", "metadataServiceUri": stack.bookkeeper_uri},
@@ -38,6 +39,9 @@ def test_messages_are_on_the_other_bookies(hardened: HardenedEnvironment) -> Non
     with Traffic.here(stack.broker_url, [TOPIC], options=hardened.client_options()) as traffic:
         traffic.wait_for_more(10)
         run = hardened.operator.start(input)
+        run.wait_until_it_waits_for(WaitKind.HOLD)
+        hardened.assert_equal_sides(input.workflow_id)
+        run.steer(Verb.PROCEED)
         with BrokerOperator(stack, run):
             report = run.result()
         assert report.outcome is Outcome.DONE, report.notes

@@ -37,6 +37,7 @@ def test_live_to_another_zookeeper(hardened: HardenedEnvironment) -> None:
         admin.create_topic(f"{NAMESPACE}/new")
         traffic.wait_for_more(10)
         assert traffic.verify() > 20
+    hardened.assert_equal_sides(input.workflow_id)
     access = hardened.access.common.zookeeper
     source, copied = (contents(parse_store_url(url), access) for url in (stack.zk_url, target))
     lasting = {path for path in source if path.startswith((b"/admin/", b"/managed-ledgers/"))}

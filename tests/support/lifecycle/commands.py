@@ -21,10 +21,15 @@ def run_command(environment: Environment, *words: str, **settings: str) -> subpr
         words: of the command.
         settings: further variables.
     """
+    return run_against(environment.stack.temporal_address, *words, **settings)
+
+
+def run_against(address: str, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run `pulsar-migrate` against a Temporal server; see `run_command`."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "PULSAR_"))}
     return subprocess.run(
         [sys.executable, "-m", "pulsar_migrate", *words],
-        env={**ours, "TEMPORAL_ADDRESS": environment.stack.temporal_address, **settings},
+        env={**ours, "TEMPORAL_ADDRESS": address, **settings},
         cwd=_ROOT,
         capture_output=True,
         text=True,
