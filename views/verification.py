@@ -11,8 +11,9 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.verification.context import last_phase
 from models.lifecycle.status import ProgressReport
-from models.verification.input import VerificationInput, objection, verification_id
+from models.verification.input import VerificationInput, objection, unsupported, verification_id
 from models.verification.results import VerificationCertificate
 from process.exit_codes import CommandFailed, ExitCode, code_of_failure
 from temporal.client import ANSWER_LIMIT
@@ -46,9 +47,8 @@ async def input_of(client: Client, workflow_id: str, values: dict[str, Any]) -> 
     kind = next((kind for kind in KINDS.values() if kind.workflow == described.workflow_type), None)
     if kind is None:
         raise CommandFailed(ExitCode.USAGE, f"{workflow_id} ({described.workflow_type}) is not a migration.")
-    phases = described.search_attributes.get("MigrationPhase", [])
     running = described.status is WorkflowExecutionStatus.RUNNING
-    if why := objection(kind.name, str(phases[0]) if phases else "", running=running):
+    if why := unsupported(kind.name) or objection(kind.name, await last_phase(client, described), running=running):
         raise CommandFailed(ExitCode.REFUSED, f"{workflow_id} cannot be verified: {why}.")
     started = await _start_argument(client, workflow_id, described.run_id)
     # A run that continues another one has the input next to its state.

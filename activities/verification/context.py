@@ -7,7 +7,12 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from pydantic import ValidationError
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+)
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -16,7 +21,7 @@ from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import StepTask
 from clients.errors import StoreUnreachable
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
+from models.lifecycle.status import ProgressTask, ProgressUnit, Status, WaitKind
 from models.verification.input import KIND, Readiness, VerificationInput, objection, readiness
 from models.verification.results import Tally
 
@@ -150,6 +155,21 @@ def _noted(context: ActivityContext) -> Tally:
         return Tally()
 
 
+async def last_phase(client: Client, described: WorkflowExecutionDescription) -> str:
+    """Return the running phase of a migration, or its last one.
+
+    Raises:
+        RPCError: neither Temporal nor a worker tells it.
+        WorkflowQueryFailedError: the migration cannot be replayed.
+    """
+    if phases := described.search_attributes.get("MigrationPhase"):
+        return str(phases[0])
+    # A namespace may lack the search attributes.
+    handle = client.get_workflow_handle(described.id, run_id=described.run_id)
+    status = await handle.query("status", result_type=Status, rpc_timeout=_ANSWER_LIMIT)
+    return status.phase
+
+
 def phase_of(runtime: Runtime, workflow_id: str, run_id: str) -> Callable[[], tuple[str, bool]]:
     """Return a function that asks Temporal for the phase of a migration, and whether it runs.
 
@@ -161,9 +181,11 @@ def phase_of(runtime: Runtime, workflow_id: str, run_id: str) -> Callable[[], tu
 
     def ask() -> tuple[str, bool]:
         handle = runtime.client.get_workflow_handle(workflow_id)
+        limit = _ANSWER_LIMIT.total_seconds()
         try:
-            described = runtime.ask(handle.describe(rpc_timeout=_ANSWER_LIMIT), _ANSWER_LIMIT.total_seconds())
-        except (RPCError, TimeoutError) as error:
+            described = runtime.ask(handle.describe(rpc_timeout=_ANSWER_LIMIT), limit)
+            phase = runtime.ask(last_phase(runtime.client, described), limit)
+        except (RPCError, TimeoutError, WorkflowQueryFailedError) as error:
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 raise _refused(f"Temporal has forgotten {workflow_id}, and does not tell what became of it") from error
             raise StoreUnreachable(
@@ -171,8 +193,7 @@ def phase_of(runtime: Runtime, workflow_id: str, run_id: str) -> Callable[[], tu
             ) from error
         if described.raw_info.first_run_id != run_id:
             raise _refused(f"{workflow_id} was started again, as another migration; verify that one")
-        phases = described.search_attributes.get("MigrationPhase", [])
-        return str(phases[0]) if phases else "", described.status is WorkflowExecutionStatus.RUNNING
+        return phase, described.status is WorkflowExecutionStatus.RUNNING
 
     return ask
 

@@ -1,13 +1,14 @@
-"""`pulsar-migrate verify` against a real Temporal server, without a worker."""
+"""`pulsar-migrate verify` against a real Temporal server."""
 
 from __future__ import annotations
 
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
+from activities.verification.context import last_phase
 from models.lifecycle.names import TASK_QUEUE
 from models.verification.input import verification_id
 from temporal.search_attributes import register_search_attributes
-from tests.workflows.cli.test_cli import Shell, shell
+from tests.workflows.cli.test_cli import Shell, shell, small_worker
 from workflows.lifecycle.search_attributes import PHASE_KEY
 
 __all__ = ["shell"]
@@ -34,3 +35,21 @@ async def test_a_running_verification_of_another_scope_is_not_followed(shell: Sh
     assert (followed.code, "is running already; this shows it" in followed.err) == (0, True)
     for workflow_id in (migration.id, verification_id(migration.id)):
         await shell.client.get_workflow_handle(workflow_id).terminate()
+
+
+async def test_the_phase_is_known_without_search_attributes(shell: Shell) -> None:
+    """The migration itself says where it is, if the namespace lacks them."""
+    input = {"cluster": "bare", "source": "zk:zk:2181", "target": "oxia://oxia:6648"}
+    async with small_worker(shell.client):
+        migration = await shell.client.start_workflow(
+            "MetadataStoreMigration", input, id="metadata-store/bare", task_queue=TASK_QUEUE
+        )
+        await shell.status_with(migration.id, lambda view: view["status"]["waiting"])
+        # The worker of this test sets the attribute.
+        described = await migration.describe()
+        described.search_attributes = {}
+        assert await last_phase(shell.client, described) == "WORK"
+        await migration.terminate()
+        described = await migration.describe()
+        described.search_attributes = {}
+        assert await last_phase(shell.client, described) == "WORK"
