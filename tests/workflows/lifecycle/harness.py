@@ -77,7 +77,9 @@ class Run:
         It asks the newest run. The time-skipping server forgets the end of a run that is asked for its status at the
         moment at which it is continued as the next (seen under load), and who waits for that run waits forever.
         """
-        newest = self.client.get_workflow_handle(self.handle.id)
+        newest: Any = self.client.get_workflow_handle(self.handle.id)
+        # Only the handle of a start lets the time pass that the server skips.
+        newest.__class__, newest.__dict__ = type(self.handle), {**vars(self.handle), **vars(newest)}
         async with asyncio.timeout(limit):
             return Report.model_validate(await newest.result())
 
