@@ -22,16 +22,13 @@ from gateway.api.readiness import Readiness
 from gateway.errors import HTTPProblem, unavailable
 from models.text import printable_json
 from page.access import Viewers, find_path
-from page.html import POLICY, list_document, list_parts, migration_changes, migration_document, problem_document
+from page.html import LISTED, POLICY, list_document, list_parts, migration_changes, migration_document, problem_document
 from page.metrics import MetricsSource
 from page.reading import Problem, Reading, Readings
 from page.settings import PREFIX, PageSettings
 from page.snapshot import SnapshotReader
 from views.listing import QUERY_LIMIT, Listed, list_migrations
 from views.migration import View, read_view
-
-SHOWN_MIGRATIONS = 50
-"""Most migrations in the list."""
 
 VIEW_SECONDS, LIST_SECONDS = 1.0, 10.0
 """Seconds for which a migration, and the list, are shown to other browsers too; the list asks each migration."""
@@ -181,7 +178,7 @@ class Pages:
         return await read_view(self._client, workflow_id, limit=QUERY_LIMIT, children=SHOWN_CHILDREN)
 
     async def _read_list(self, _: str) -> list[Listed]:
-        return await list_migrations(self._client, ended=True, limit=SHOWN_MIGRATIONS)
+        return await list_migrations(self._client, ended=True, limit=LISTED + 1)
 
 
 def _cause_of(problem: Problem | None) -> Problem:

@@ -35,6 +35,9 @@ TEMPLATES = {
 }
 
 _TIME = Unit(Quantity.TIME)
+LISTED = 50
+"""Most migrations in the list; one more tells that there are others."""
+
 _LIST_STATE = 300
 _LONGEST_WORD = 44
 _START = 110
@@ -80,7 +83,8 @@ def list_document(migrations: Sequence[Listed], now: datetime, namespace: str) -
 
 def list_parts(migrations: Sequence[Listed], now: datetime) -> dict[str, str]:
     """Return the parts of the list, by the ids of their elements."""
-    return {"migrations": _render("parts/migrations.html", migrations=migrations, now=now)}
+    more = len(migrations) > LISTED
+    return {"migrations": _render("parts/migrations.html", migrations=migrations[:LISTED], more=more, now=now)}
 
 
 def problem_document(problem: Problem, *, again: bool = False) -> str:

@@ -9,7 +9,7 @@ import typer
 from temporalio.client import Client
 
 from cli.operations import against_temporal, hint_at_missing_attributes
-from cli.options import Form, Output, answer
+from cli.options import Form, Output, answer, hint
 from cli.rendering import ago
 from cli.tables import print_table
 from views.listing import Listed, list_migrations
@@ -27,7 +27,8 @@ def list_command(
     output: Output = Form.TEXT,
 ) -> None:
     """List migrations: kind, cluster, phase, and what each waits for."""
-    most = None if all_ else limit
+    # One more tells whether there are more.
+    most = None if all_ else limit + 1
 
     async def work(client: Client) -> list[Listed]:
         migrations = await list_migrations(client, ended=not running, limit=most)
@@ -36,6 +37,9 @@ def list_command(
         return migrations
 
     listed = against_temporal(work)
+    if not all_ and len(listed) > limit:
+        listed = listed[:limit]
+        hint(f"note: these are {limit}, running ones first, then the newest; --all shows the others too")
     if output is not Form.TEXT:
         answer(output, [], [migration.model_dump(mode="json") for migration in listed])
     elif listed:

@@ -123,6 +123,15 @@ async def test_only_reads(client: httpx.AsyncClient) -> None:
     assert (await client.head(PATHS[2])).status_code == HTTPStatus.OK
 
 
+async def test_an_id_with_signs_of_an_address(temporal: Temporal) -> None:
+    """The start page leads to the only migration, also if its topic has an encoded name."""
+    only = "scalable-topic/prod/shop/orders/a%2Fb?c#d"
+    async with asking(build(temporal, only=only)) as client:
+        answer = await client.get("/", headers={"Accept": "text/html"}, follow_redirects=True)
+    assert answer.status_code == HTTPStatus.OK
+    assert "a%2Fb?c#d" in answer.text
+
+
 async def test_tokens(temporal: Temporal, tmp_path: Path) -> None:
     """With tokens each path needs one, as a password or as a bearer token; one of a tenant is refused."""
     tokens = Tokens(write(tmp_path / "tokens", token_entry("all", "reader", "*"), token_entry("some", "admin", "acme")))

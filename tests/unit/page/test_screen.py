@@ -11,7 +11,7 @@ import pytest
 from models.lifecycle.status import Outcome, Progress, ProgressTask, ProgressUnit, Waiting, WaitKind
 from models.lifecycle.waves import CHANGE_NOTE
 from page.guide import BATCH, guides
-from page.html import list_document, migration_changes, migration_document, report_document
+from page.html import LISTED, list_document, migration_changes, migration_document, report_document
 from page.screen import SQUARES, Screen, Tone, screen_of
 from tests.support.page.recorded import statuses
 from tests.support.page.views import HISTORIES, PHASES, ended, kind_of, listed, running, running_in, view_of
@@ -256,6 +256,10 @@ def test_list() -> None:
     assert "waits for the validation window" in document
     assert "<script>alert" not in document
     assert "\x1b" not in document
+    assert "pulsar-migrate list --all" not in list_document([entry] * LISTED, now, "default")
+    longer = list_document([entry] * (LISTED + 1), now, "default")
+    assert f"These are {LISTED}, running ones first" in longer
+    assert longer.count('<th scope="row">') == LISTED
 
 
 def test_kinds_of_histories() -> None:

@@ -57,7 +57,10 @@ async def test_list(shell: Shell) -> None:
         assert text[1].endswith("ago  waits for the trial window")
         assert [line.split()[1] for line in text[2:]] == [failed, "ended"]
         assert set(await listed(shell, bool, "--running")) == {"waits"}
-        assert set(await listed(shell, bool, "--limit", "2")) == {"waits", failed}
+        two = await shell("list", "--limit", "2", "-o", "json")
+        assert [migration["cluster"] for migration in two.json] == ["waits", failed]
+        assert "note: these are 2, running ones first, then the newest; --all shows the others too" in two.err
+        assert "note: these are" not in (await shell("list", "--limit", "3")).err
         assert set(await listed(shell, bool, "--limit", "1", "--all")) == {"waits", "ended", failed}
         assert await completed(shell, "pulsar-migrate status met") == ["metadata-store/waits"]
         assert (await shell("proceed", workflow_id)).code == 0
