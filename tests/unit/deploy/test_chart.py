@@ -196,7 +196,14 @@ def test_probes_fit_the_tls_of_the_server(tmp_path: Path) -> None:
     assert container["readinessProbe"]["tcpSocket"] == container["livenessProbe"]["tcpSocket"] == {"port": "https"}
     plain = dict.fromkeys([f"{prefix}_CERTIFICATE", f"{prefix}_KEY", "PULSAR_MIGRATE_PAGE_TOKENS_FILE"])
     [container] = pods(render(changed({"page.files": plain}), tmp_path))["pulsar-migrate-page"]["containers"]
-    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "https", "scheme": "HTTP"}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "https", "scheme": "HTTP"}
+
+
+def test_the_page_is_reached_also_without_temporal(tmp_path: Path) -> None:
+    """A Service has ready pods only: the page stays ready, and a gateway that cannot serve does not."""
+    containers = {name: pod["containers"][0] for name, pod in pods(render(VALUES, tmp_path)).items()}
+    ready = {name: containers[f"pulsar-migrate-{name}"]["readinessProbe"]["httpGet"]["path"] for name in PARTS[1:]}
+    assert ready == {"gateway": "/readyz", "page": "/healthz"}
 
 
 def test_monitoring_has_the_alerts_and_the_dashboard(tmp_path: Path) -> None:

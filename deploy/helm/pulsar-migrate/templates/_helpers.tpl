@@ -138,11 +138,11 @@ capabilities:
       {{- . | nindent 6 }}
 {{- end }}
 
-{{/* Probes over the port `https`: (list $ "page"). A server that needs a client's certificate is only connected to. */}}
+{{/* Probes over the port `https`: (list $ "page" pathOfReadiness). A server that needs a client's certificate is only connected to. */}}
 {{- define "pulsar-migrate.probes" -}}
 {{- $part := index (index . 0).Values (index . 1) }}
 {{- $prefix := printf "PULSAR_MIGRATE_%s_TLS" (upper (index . 1)) }}
-{{- range $probe, $path := dict "readinessProbe" "/readyz" "livenessProbe" "/healthz" }}
+{{- range $probe, $path := dict "readinessProbe" (index . 2) "livenessProbe" "/healthz" }}
 {{ $probe }}:
   {{- if hasKey $part.files (printf "%s_CLIENT_CA" $prefix) }}
   tcpSocket:
