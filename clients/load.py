@@ -239,7 +239,10 @@ class _ZooKeeper:
         values = self._values()
         if _OUTSTANDING not in values:
             raise NoReading(f"its values lack {_OUTSTANDING}")
-        now = (_total(values, "sum"), _total(values, "cnt", "count"))
+        times, counts = _of_requests(values, "sum"), _of_requests(values, "cnt", "count")
+        if not times or not counts:
+            raise NoReading(f"its values lack {' and '.join(_REQUESTS)}, which ZooKeeper 3.6 and newer report")
+        now = sum(times), sum(counts)
         before, self._before = self._before, now
         readings = [Reading("the number of requests that wait", values[_OUTSTANDING], self._outstanding)]
         # Its own average counts from its start, and hides what happens now. After its restart counts are lower.
@@ -249,10 +252,10 @@ class _ZooKeeper:
         return readings
 
 
-def _total(values: Mapping[str, float], *kinds: str) -> float:
-    """Return the sum over reads and writes; names have another order with ZooKeeper's metrics for Prometheus."""
+def _of_requests(values: Mapping[str, float], *kinds: str) -> list[float]:
+    """Return the values of reads and writes; names have another order with ZooKeeper's metrics for Prometheus."""
     names = (name for kind in kinds for request in _REQUESTS for name in (f"{kind}_{request}", f"{request}_{kind}"))
-    return sum(values.get(name, 0.0) for name in names)
+    return [values[name] for name in names if name in values]
 
 
 def _mntr(host: str, access: ZooKeeperAccess, timeout: float) -> Callable[[], Mapping[str, float]]:

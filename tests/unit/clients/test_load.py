@@ -132,6 +132,8 @@ def test_what_is_not_known_is_an_objection() -> None:
             read({"/metrics": answer}, bookies="/metrics")
     with pytest.raises(NoReading, match="its values lack outstanding_requests"):
         read({"/metrics": (200, "up 1\n")}, zookeeper_metrics="/metrics")
+    with pytest.raises(NoReading, match="its values lack readlatency and updatelatency, which"):
+        read({"/metrics": (200, "outstanding_requests 0\nreadlatency_count 1\n")}, zookeeper_metrics="/metrics")
     closed = AutoThrottle(http="http://127.0.0.1:9/may-copy")
     with Sources(closed, admin=Tls()) as sources, pytest.raises(NoReading, match="it does not answer"):
         sources.all[0].read()
@@ -148,7 +150,8 @@ def test_a_latency_that_cannot_be_true_stops_the_copy(value: str) -> None:
 @pytest.mark.parametrize("value", ["-5", "NaN", "+Inf"])
 def test_waiting_requests_that_cannot_be_true_stop_the_copy(value: str) -> None:
     """A value that is not a number is not below the limit."""
-    (reading,) = read({"/metrics": (200, f"outstanding_requests {value}\n")}, zookeeper_metrics="/metrics")
+    text = f"outstanding_requests {value}\nreadlatency_count 0\nreadlatency_sum 0\n"
+    (reading,) = read({"/metrics": (200, text)}, zookeeper_metrics="/metrics")
     assert reading.too_high
 
 
