@@ -15,6 +15,9 @@ from spark.metadata_store import jobs
 # With more changes than this, the cut-over waits for another round, since it would block writes for longer.
 _MANY_CHANGES = 4 * FEW_CHANGES
 _POLL_SECONDS = 1.0
+# Each copy opens a session, which costs the source a transaction. So a few changes wait for others, but no round lasts
+# that long: a verification takes older differences for lost changes.
+_LONGEST_LAG = 10.0
 
 
 @step(MetadataStoreTask)
@@ -30,12 +33,14 @@ def catch_up(task: MetadataStoreTask, pre: PreCopy, seconds: float) -> CatchUp:
     """
     end = time.monotonic() + (seconds if pre.worker_queue == task.runtime.queue else 0.0)
     since, changed, gap, highest = _catch_up_once(task, pre.since_zxid)
+    copied = time.monotonic()
     while (remaining := end - time.monotonic()) > 0:
         task.context.pause(min(_POLL_SECONDS, remaining))
-        # Each round opens a session, which costs the source a transaction. So a few changes wait for the last round.
-        if len(task.watch.collect(task.access.common.timeout).paths) > FEW_CHANGES or task.watch.gap():
+        enough = 0 if time.monotonic() - copied > _LONGEST_LAG else FEW_CHANGES
+        if len(task.watch.collect(task.access.common.timeout).paths) > enough or task.watch.gap():
             since, more, scanned, version = _catch_up_once(task, since)
             changed, gap, highest = changed + more, gap or scanned, max(highest, version)
+            copied = time.monotonic()
     # A record that changes very often may have a version above the margin now.
     floor = raise_floor(task, highest, pre.version_floor)  # mutant: metadata-store/no-line-after-catching-up
     return CatchUp(since_zxid=since, changed=changed, gap=gap, version_floor=floor, worker_queue=task.runtime.queue)
