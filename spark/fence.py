@@ -78,7 +78,7 @@ class WriteFence:
         if self._rate:
             self._spent_until = max(self._spent_until, now) + size / self._rate
             while (wait := self._spent_until - time.monotonic()) > _LEAST_WAIT and self._rate:
-                # In short waits: a lifted limit and a newer attempt take effect within a second.
+                # In short waits: another limit and a newer attempt take effect within a second.
                 self._sleep(min(wait, _CLAIM_EVERY))
                 self.read_claim()
         self._wait_while_held()
@@ -95,7 +95,11 @@ class WriteFence:
         require_newest(claim, self._attempt, self._what)  # mutant: shared/executor-reads-and-continues
         # mutant: shared/throttle-while-clients-are-blocked
         throttle = claim.throttle if claim and self._paced else None
-        self._rate = throttle * 1e6 / self._parallelism if throttle else None
+        rate = throttle * 1e6 / self._parallelism if throttle else None
+        now = time.monotonic()
+        # What is owed is bytes: with another limit it takes another time.
+        owed = max(0.0, self._spent_until - now) * self._rate / rate if self._rate and rate else 0.0
+        self._rate, self._spent_until = rate, now + owed
         # mutant: shared/hold-while-clients-are-blocked, shared/hold-of-a-lost-attempt
         self._held = claim is not None and self._paced and claim.held == self._attempt.mark
         self._due = asked + _CLAIM_EVERY  # mutant: shared/fence-is-fresh-from-its-answer-on

@@ -191,6 +191,30 @@ def test_no_throttle_while_a_caller_is_blocked() -> None:
         WriteFence(lambda: held, attempt=me, what="the store", parallelism=1, paced=False).check(1)
 
 
+def test_another_limit_counts_for_what_is_owed_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that waits for hours under a low limit continues soon after a higher one is set, and no sooner."""
+    now, me = [0.0], attempt_of("one")
+    limits = [(0.0, 1e-3), (10.0, 1.0), (20.0, None), (30.0, 1.0)]
+
+    def read() -> PacedClaim:
+        limit = next(limit for since, limit in reversed(limits) if since <= now[0])
+        return PacedClaim(**me._asdict(), throttle=limit)
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(spark.fence, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    fence = WriteFence(read, attempt=me, what="the store", parallelism=1, sleep=sleep)
+    fence.check(5_000_000)
+    # 10 kB in the first 10 s, and the rest with 1 MB/s.
+    assert 14.5 < now[0] < 17
+    fence.check(100_000_000)
+    assert 20 <= now[0] < 22
+    now[0] = 30.0
+    fence.check(1_000_000)
+    assert 30.5 < now[0] < 32
+
+
 def test_a_held_task_waits_and_then_gives_its_slot_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short hold costs nothing; after a longer one the task ends, and a newer attempt ends it in between.
 
