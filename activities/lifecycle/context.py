@@ -51,6 +51,7 @@ class _Count:
         done: returns the units done.
         detail: the same in other units.
         started: when the count began, by the monotonic clock.
+        first: units done then, for example by the attempt before.
         rates: of the recent time.
     """
 
@@ -60,6 +61,7 @@ class _Count:
     done: Callable[[], int]
     detail: str
     started: float
+    first: int
     rates: RecentRates
 
 
@@ -141,7 +143,7 @@ class ActivityContext:
     def measure(self, task: ProgressTask, unit: ProgressUnit, total: int | None, done: Callable[[], int]) -> None:
         """Report progress by calling `done` for every heartbeat, until other progress is reported."""
         self._most = 0
-        self._count = _Count(task, unit, total, done, "", time.monotonic(), RecentRates())
+        self._count = _Count(task, unit, total, done, "", time.monotonic(), 0, RecentRates())
 
     def progress(
         self, task: ProgressTask, unit: ProgressUnit, done: int, total: int | None, *, detail: str = ""
@@ -149,9 +151,9 @@ class ActivityContext:
         """Report how far the work is; `detail` says the same in other units."""
         old = self._count
         same = old is not None and (old.task, old.unit) == (task, unit)
-        started, rates = (old.started, old.rates) if old is not None and same else (time.monotonic(), RecentRates())
+        begun = (old.started, old.first, old.rates) if old and same else (time.monotonic(), done, RecentRates())
         self._most = 0
-        self._count = _Count(task, unit, total, lambda: done, detail, started, rates)
+        self._count = _Count(task, unit, total, lambda: done, detail, *begun)
 
     def read(self, name: ReadingName, side: Side, value: int) -> None:
         """Report a reading of one side, until it is reported again or the activity ends."""
@@ -205,7 +207,7 @@ class ActivityContext:
         # A job that reads twice counts from 0 again; progress must not go back.
         done = self._most = max(self._most, count.done())
         now = time.monotonic()
-        rate = done / max(now - count.started, 0.001)
+        rate = max(0, done - count.first) / max(now - count.started, 0.001)
         count.rates.add(now, done)
         recent = count.rates.range()
         total = count.total

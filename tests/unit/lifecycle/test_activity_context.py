@@ -132,6 +132,18 @@ async def test_notes_of_a_lost_attempt(details: list[object], noted: dict[str, s
     assert await environment.run(read) == noted
 
 
+def test_work_of_an_earlier_attempt_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that continues at 9,000 of 10,000 does not promise the end in a second."""
+    clock = iter(range(0, 100, 10))
+    monkeypatch.setattr("activities.lifecycle.context.time.monotonic", lambda: float(next(clock)))
+    context = ActivityContext()
+    context.progress(ProgressTask.COMPARE, ProgressUnit.LEDGERS, 9_000, 10_000)
+    assert progress_of(context).eta_seconds is None
+    context.progress(ProgressTask.COMPARE, ProgressUnit.LEDGERS, 9_100, 10_000)
+    progress = progress_of(context)
+    assert (progress.done, progress.rate, progress.eta_seconds) == (9_100, 5.0, 180.0)
+
+
 def test_recent_rates_are_part_of_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress has the slowest and the fastest rate of the recent reports, once there are some seconds of them."""
     clock = iter(range(100))
