@@ -260,7 +260,7 @@ def screen_of(view: View, now: datetime) -> Screen:
         headline=headline(view, guide, data, now),
         alarms=status.alarms if status else [],
         silence=view.silence,
-        phases=_phases(history, data._replace(progress=progress), guide, now),
+        phases=_phases(history, data._replace(progress=progress), guide, now, ended=view.ended),
         line_each=guide.line_each if guide else "",
         blocks=guide.blocks if guide else "",
         back=_back(status, guide.rollback if guide else (), now) if status and not view.ended else None,
@@ -399,7 +399,9 @@ def _progress(progress: Progress | None) -> str:
     return f"{share}{end}"
 
 
-def _phases(history: Sequence[PhaseEntry], data: MigrationData, guide: Guide | None, now: datetime) -> list[PhaseBox]:
+def _phases(
+    history: Sequence[PhaseEntry], data: MigrationData, guide: Guide | None, now: datetime, *, ended: bool
+) -> list[PhaseBox]:
     last = {entry.phase: entry for entry in history}
     names = [*guide.phases] if guide else [*last]
     names += [phase for phase in last if phase not in names]
@@ -412,7 +414,7 @@ def _phases(history: Sequence[PhaseEntry], data: MigrationData, guide: Guide | N
         boxes.append(
             PhaseBox(
                 name=name,
-                state=_state(entry, passed=index < reached or undone),
+                state=_state(entry, passed=index < reached or undone or ended),
                 undo=undo.value,
                 time=_TIME.format(_whole(entry.seconds(now))) if entry else "",
                 line=guide is not None and name == guide.line,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
@@ -22,6 +24,12 @@ from worker.catalog import KINDS
 
 _EVERY = 1.0
 """Seconds between two looks at a running verification."""
+
+FIRST_TASK = timedelta(seconds=90)
+"""Longest wait for a worker to take a verification; on a busy machine a worker takes up to a minute to start."""
+
+_NOT_TAKEN = 2
+"""Events of a workflow that no worker has taken: its start, and its first task."""
 
 
 async def input_of(client: Client, workflow_id: str, values: dict[str, Any]) -> VerificationInput:
@@ -84,14 +92,18 @@ async def certificate_of(
     """Return the certificate of the newest verification of a migration, and show its progress until its end.
 
     Raises:
-        CommandFailed: there is none, or it failed.
+        CommandFailed: there is none, it failed, or no worker takes it.
         RPCError: Temporal does not answer.
     """
     handle: Any = client.get_workflow_handle(verification_id(migration), result_type=VerificationCertificate)
+    limit = time.monotonic() + FIRST_TASK.total_seconds()
     while True:
         described = await handle.describe(rpc_timeout=ANSWER_LIMIT)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             break
+        if described.history_length <= _NOT_TAKEN and time.monotonic() > limit:
+            cause = f"{handle.id} is started, but no worker on the queue {described.task_queue} takes it."
+            raise CommandFailed(ExitCode.UNREACHABLE, cause, "start one: pulsar-migrate worker")
         for pending in described.raw_description.pending_activities:
             report = await heartbeat_of(client, pending)
             failure = pending.last_failure.message

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.bookie_cluster.phases import Phase as BookiePhase
@@ -63,9 +63,17 @@ class VerificationInput(WorkflowInput):
     @field_validator("ledgers")
     @classmethod
     def _ledgers_are_a_range(cls, ledgers: str) -> str:
-        if ledgers and (not (match := _RANGE.fullmatch(ledgers)) or int(match[1]) > int(match[2])):
+        if ledgers and (not (match := _RANGE.fullmatch(ledgers)) or not int(match[1]) <= int(match[2]) < 1 << 63):
             raise ValueError(f"invalid range {ledgers!r}; expected FIRST-LAST, such as 1000-1999")
         return ledgers
+
+    @model_validator(mode="after")
+    def _scope_is_of_the_kind(self) -> Self:
+        """Refuse a scope that would be in the certificate, and would limit nothing."""
+        for kind, name, scope in ((METADATA_STORE, "paths", self.paths), (BOOKIE_CLUSTER, "ledgers", self.ledgers)):
+            if scope and self.migration_kind != kind:
+                raise ValueError(f"{name} are the scope of a {kind}; {self.migration} is a {self.migration_kind}")
+        return self
 
     @property
     def ledger_range(self) -> LedgerRange:

@@ -55,10 +55,11 @@ def test_sentence(kind: str, phase: str) -> None:
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_end(name: str) -> None:
-    """A migration that has ended shows how, and offers no command."""
+    """A migration that has ended shows how, offers no command, and announces no further phase."""
     view, now = ended()[name]
     screen = screen_of(view, now)
     assert screen.commands == []
+    assert "to come" not in {box.state for box in screen.phases}
     assert screen.back is None
     if view.report:
         tones = {

@@ -13,7 +13,9 @@ from activities.lifecycle.context import ActivityContext
 from activities.verification.context import Comparison, MigrationGate
 from activities.verification.stores import StoreComparison, StoreRules
 from clients.verification.records import Answer, RecordReader, StoredRecord
+from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.lifecycle.status import ProgressUnit, WaitKind
+from models.metadata_store.input import KIND as METADATA_STORE
 from models.store_url import parse_store_url
 from models.verification.input import Readiness, VerificationInput, objection, readiness
 from models.verification.results import NAMED, Named, Tally, VerificationCertificate
@@ -242,5 +244,20 @@ def test_the_digest_depends_on_order_and_content() -> None:
 
 def make_input(**values: object) -> VerificationInput:
     """Return the input of a verification."""
-    given: dict[str, object] = {"cluster": "c", "migration": "m", "migration_run": "r", "migration_kind": "k"}
+    kind = BOOKIE_CLUSTER if "ledgers" in values else METADATA_STORE
+    given: dict[str, object] = {"cluster": "c", "migration": "m", "migration_run": "r", "migration_kind": kind}
     return VerificationInput.model_validate({**given, "migration_input": {}, **values})
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "reason"),
+    [
+        (METADATA_STORE, {"ledgers": "1-2"}, "ledgers are the scope of a bookie-cluster; m is a metadata-store"),
+        (BOOKIE_CLUSTER, {"paths": ("/admin",)}, "paths are the scope of a metadata-store; m is a bookie-cluster"),
+        (BOOKIE_CLUSTER, {"ledgers": f"1-{1 << 63}"}, "invalid range"),
+    ],
+)
+def test_a_scope_that_would_limit_nothing(kind: str, scope: dict[str, object], reason: str) -> None:
+    """A certificate never names a scope that was not the one of the comparison."""
+    with pytest.raises(ValidationError, match=reason):
+        make_input(migration_kind=kind, **scope)

@@ -6,10 +6,16 @@ import asyncio
 import os
 import pty
 import sys
+from datetime import timedelta
 from pathlib import Path
 
-from process.exit_codes import ExitCode
+import pytest
+
+from models.verification.input import verification_id
+from process.exit_codes import CommandFailed, ExitCode
 from tests.workflows.cli.test_cli import LIMIT, Shell, shell, small_worker
+from views import verification
+from worker.catalog import VERIFICATION
 
 __all__ = ["shell"]
 
@@ -34,6 +40,17 @@ async def test_evidence_of_one_migration(shell: Shell, tmp_path: Path) -> None:
                 pass
         again = await shell("evidence", workflow_id, *folder)
         assert (again.code, again.out) == (ExitCode.OK, "nothing new has ended\n")
+
+
+async def test_a_verification_that_no_worker_takes(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command does not wait forever for a worker that does not run, and says so."""
+    monkeypatch.setattr(verification, "FIRST_TASK", timedelta(0))
+    await shell.client.start_workflow(
+        VERIFICATION.workflow, id=verification_id("metadata-store/x"), task_queue="without-workers"
+    )
+    with pytest.raises(CommandFailed, match="no worker on the queue without-workers takes it") as failed:
+        await verification.certificate_of(shell.client, "metadata-store/x", lambda _: None)
+    assert failed.value.code is ExitCode.UNREACHABLE
 
 
 async def test_watch_on_a_terminal_without_a_cursor(shell: Shell) -> None:
