@@ -6,7 +6,6 @@ import asyncio
 import email.utils
 import json
 import logging
-import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
@@ -15,7 +14,7 @@ import httpx
 
 from clients.errors import NoCredentials
 from clients.signature import SecretKeys, Signed
-from clients.tls import Tls
+from clients.tls import Tls, certificate_trouble
 from models.hooks import Hook
 from models.text import shown
 
@@ -105,11 +104,8 @@ async def _start_of(response: httpx.Response) -> str:
 
 
 def _why(error: Exception) -> str:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted ({cause.verify_message}); set tls_ca"
-        cause = cause.__cause__ or cause.__context__
+    if (trouble := certificate_trouble(error)) is not None:
+        return f"the certificate was not accepted ({trouble}); check tls_ca and tls_certificate"
     return "cannot be reached; the worker's log says why"
 
 

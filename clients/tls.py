@@ -96,3 +96,16 @@ def _if_configured(credentials: Credentials, kind: str) -> Tls | None:
         # For Oxia there is no such setting: gRPC always compares the names.
         verify_hostname=getattr(credentials, f"{kind}_tls_verify_hostname", True),
     )
+
+
+def certificate_trouble(error: BaseException | None) -> str | None:
+    """Return what was wrong with a certificate, the server's or ours; None if an error has another cause."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message or str(error)
+        # The server's alerts about our own certificate, or about the lack of one.
+        reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
+            return reason
+        error = error.__cause__ or error.__context__
+    return None

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from models.addresses import AdminUrl, GatewayUrl, is_loopback
+from models.addresses import AdminUrl, WebUrl, is_loopback
 from models.lifecycle.input import ClusterName
 from models.lifecycle.names import TASK_QUEUE
 from models.store_url import StoreAddress
@@ -89,7 +89,7 @@ class GatewaySettings(BaseSettings):
     task_queue: str = Field(default=TASK_QUEUE, min_length=1, validation_alias="PULSAR_MIGRATE_TASK_QUEUE")
     host: str = "127.0.0.1"
     port: int = Field(default=8090, ge=0, le=65535)
-    public_url: GatewayUrl | None = None
+    public_url: WebUrl | None = None
     hosts: Hosts = ()
     tls_certificate: str = ""
     tls_key: str = ""

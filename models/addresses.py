@@ -39,8 +39,7 @@ def _url(*schemes: str, path: bool = False) -> AfterValidator:
 
 
 AdminUrl = Annotated[str, _url("http", "https")]
-GatewayUrl = Annotated[str, _url("http", "https", path=True)]
-SourceUrl = Annotated[str, _url("http", "https", path=True)]
+WebUrl = Annotated[str, _url("http", "https", path=True)]
 PlainAdminUrl = Annotated[str, _url("http")]
 TlsAdminUrl = Annotated[str, _url("https")]
 BrokerUrl = Annotated[str, _url("pulsar")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from models.addresses import SourceUrl
+from models.addresses import WebUrl
 from models.base import Frozen, Result
 from models.lifecycle.fields import Duration
 from models.text import shown
@@ -23,7 +23,7 @@ def _server(text: str) -> str:
     return text
 
 
-SourceUrls = Annotated[tuple[SourceUrl, ...], Field(max_length=_MOST_ADDRESSES)]
+SourceUrls = Annotated[tuple[WebUrl, ...], Field(max_length=_MOST_ADDRESSES)]
 Servers = Annotated[tuple[Annotated[str, AfterValidator(_server)], ...], Field(max_length=_MOST_ADDRESSES)]
 
 
@@ -53,7 +53,7 @@ class AutoThrottle(Frozen):
     zookeeper_metrics: SourceUrls = ()
     zookeeper_latency: Duration = Field(default=timedelta(milliseconds=100), gt=timedelta(0), le=_LONGEST_LIMIT)
     zookeeper_outstanding: int = Field(default=100, ge=1)
-    http: SourceUrl | None = None
+    http: WebUrl | None = None
     every: Duration = Field(default=timedelta(seconds=5), ge=timedelta(seconds=1), le=timedelta(minutes=5))
     timeout: Duration = Field(default=timedelta(seconds=2), ge=timedelta(milliseconds=100), le=timedelta(minutes=1))
 

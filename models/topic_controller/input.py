@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from models.addresses import GatewayUrl
+from models.addresses import WebUrl
 from models.base import Frozen
 from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import Bool
@@ -78,7 +78,7 @@ SubscriptionName = Annotated[str, AfterValidator(_check_subscription)]
 """The name of a subscription of a scalable topic."""
 
 
-Urls = Annotated[tuple[Annotated[GatewayUrl, Field(max_length=1000)], ...], Field(max_length=MAX_URLS)]
+Urls = Annotated[tuple[Annotated[WebUrl, Field(max_length=1000)], ...], Field(max_length=MAX_URLS)]
 """Addresses of the controller's REST interface, which each record of the layout has."""
 
 

@@ -17,7 +17,6 @@ AdminError                      a StoreError with the request and, where one cam
 from __future__ import annotations
 
 import re
-import ssl
 from typing import Any, Self, TypeVar, cast
 
 import httpx
@@ -36,6 +35,7 @@ from clients.errors import (
 )
 from clients.json_text import read_json
 from clients.pulsar.admin.bodies import text_of
+from clients.tls import certificate_trouble
 from models.redaction import redacted
 from models.text import shown
 
@@ -157,7 +157,7 @@ def refusal(answer: httpx.Response) -> AdminError:
 def no_answer(request: httpx.Request, error: httpx.HTTPError) -> AdminError:
     """Return the error of a request without a complete answer."""
     reason = str(error) or type(error).__name__
-    if (trouble := _certificate_trouble(error)) is not None:
+    if (trouble := certificate_trouble(error)) is not None:
         return AdminUntrusted(f"the certificate was not accepted ({trouble})", **where(request))
     if isinstance(error, httpx.DecodingError):
         return AdminProtocolError(reason, **where(request))
@@ -205,15 +205,3 @@ def _restored(kind: type[ErrorT], message: str, fields: dict[str, Any]) -> Error
     error = kind.__new__(kind, shown(redacted(message), LONGEST_MESSAGE))
     error.__dict__.update(fields)
     return error
-
-
-def _certificate_trouble(error: BaseException | None) -> str | None:
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return error.verify_message or str(error)
-        # The server's alerts about our own certificate, or about the lack of one.
-        reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
-        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
-            return reason
-        error = error.__cause__ or error.__context__
-    return None

@@ -207,7 +207,7 @@ async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
         own = {"tls_certificate": str(ours.certificate), "tls_key": str(ours.key)}
         untrusted = await deliver(receiver.settings(tls_ca="", **own), event(1))
         anonymous = await deliver(receiver.settings(), event(1))
-        assert untrusted.error.startswith("its certificate is not trusted (self-signed certificate")
+        assert untrusted.error.startswith("the certificate was not accepted (self-signed certificate")
         assert anonymous.error == "cannot be reached; the worker's log says why"
         assert receiver.events == []
         assert await deliver(receiver.settings(**own), event(1)) == Delivered(taken=1)
