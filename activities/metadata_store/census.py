@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Mapping
 
 from temporalio.exceptions import ApplicationError
@@ -26,6 +27,8 @@ from models.store_url import StoreUrl, parse_broker_setting
 
 # Each bookie that may have ledgers has one, whether it runs or not.
 _COOKIES = b"/ledgers/cookies"
+# Seconds until a server lists a session no more that was closed, also where it is busy.
+_SECOND_LOOK = 2.0
 _ABSENT = (
     "Start them on the target; of those that are gone for good, remove the cookies (bookkeeper shell cookie_delete)"
 )
@@ -127,7 +130,7 @@ def census(task: MetadataStoreTask, sessions: dict[str, int] | None = None) -> C
         named = ", ".join(f"0x{owner:x}" for owner in sorted(started))
         services["other participants"] = f"sessions {named}: started with the address of the source"
     if input.source_url.scheme == "zk":
-        others, hidden = _connections(input.source_url, access)
+        others, hidden = _other_clients(input.source_url, access)
         unknown += hidden
         # Weak evidence: an address may belong to a tool.
         if others and not services:
@@ -171,10 +174,24 @@ def _stores(settings: Mapping[str, str]) -> list[tuple[str, StoreUrl]]:
     return stores
 
 
-def _connections(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
-    """Return the addresses of other clients of a ZooKeeper, and the servers that do not report theirs."""
+def _other_clients(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
+    """Return the addresses of other clients of a ZooKeeper, and the servers that do not report theirs.
+
+    Other checks of this process open and close sessions meanwhile. A server still lists one that was just closed, and
+    one that is being opened is not known as ours yet, so a client counts if it is seen twice.
+    """
+    others, hidden = _connections(url, access)
+    if others:
+        time.sleep(_SECOND_LOOK)
+        again, hidden = _connections(url, access)
+        others = {session: host for session, host in others.items() if session in again}
+    return set(others.values()), hidden
+
+
+def _connections(url: StoreUrl, access: Access) -> tuple[dict[int, str], list[str]]:
+    """Return the hosts of others' sessions, and the servers that do not report theirs."""
     to_store = access.to(url)
-    others: set[str] = set()
+    others: dict[int, str] = {}
     hidden: list[str] = []
     for host in url.hosts:
         try:
@@ -188,5 +205,7 @@ def _connections(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
         seen = re.findall(r"/([^\s\[]+)\[\d+\]\([^)]*sid=0x([0-9a-f]+)", text)
         # The watch of the source is one of ours, and stays until the window has ended.
         own = own_sessions()
-        others.update(address.rpartition(":")[0] for address, session in seen if int(session, 16) not in own)
+        for address, session in seen:
+            if (number := int(session, 16)) not in own:
+                others[number] = address.rpartition(":")[0]
     return others, hidden

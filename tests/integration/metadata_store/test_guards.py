@@ -6,11 +6,13 @@ import json
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from temporalio.exceptions import ApplicationError
 
+from activities.metadata_store import census as taking
 from activities.metadata_store import cleanup, convergence, cutover, pre_copy, preparation, rollback
 from activities.metadata_store.census import census, require_unused_source
 from activities.metadata_store.context import MetadataStoreTask
@@ -423,3 +425,18 @@ def test_the_flag_is_repeated_at_each_check(place: Place, monkeypatch: pytest.Mo
     for count in (1, 2):
         assert place.run(cutover.follow, pre).copied == 0
         assert place.zookeeper.get(FLAG)[1].version == before + count
+
+
+def test_a_session_that_ends_meanwhile_is_no_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that stays connected to the source is reported, and a session that a server still lists is not."""
+    committed(place)
+    (services,) = census(place.task()).services
+    assert services == "other clients: connected to the source from 127.0.0.1"
+
+    def close(_: float) -> None:
+        place.zookeeper.stop()
+
+    monkeypatch.setattr(taking, "time", SimpleNamespace(sleep=close))
+    services = census(place.task()).services
+    place.zookeeper.start()
+    assert services == ()

@@ -11,6 +11,7 @@ from temporalio.client import Client
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
+from activities.metadata_store.background_tasks import BackgroundTasks
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.source_watch import Watches
 from clients.oxia.client import OxiaClient
@@ -123,6 +124,7 @@ def open_place(stack: Stack, name: str, paths: Iterable[str]) -> Generator[Place
             place.set(path)
         yield place
         place.lose_the_watch()
+        place.runtime.shared(BackgroundTasks).close()
 
 
 def highest(records: Iterable[tuple[bytes, int]]) -> int:
