@@ -8,12 +8,15 @@ from activities.blue_green import cluster, grace
 from activities.blue_green.batch import verify
 from clients.cas.claims import read_claim
 from clients.errors import StoreUnreachable
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import BlueGreenClaim
 from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
+from tests.support.waiting import wait_for
 
 
 def test_refused_topics_do_not_block_others(clusters: Clusters) -> None:
@@ -107,7 +110,7 @@ def test_a_namespace_that_was_deleted(clusters: Clusters) -> None:
     (topic,) = make_namespace(clusters, namespace, "topic")
     steps = _moved(clusters, namespace)
     clusters.blue_admin.topics.delete(topic)
-    clusters.blue_admin.namespaces.delete(namespace)
+    wait_for("the end of the namespace", lambda: _delete_empty(clusters.blue_admin, namespace), 30)
     assert steps.whole(grace.census).topics == 0
     step = steps.whole(grace.clean_up)
     assert (step.deleted, step.remaining, step.refused) == (0, 0, ())
@@ -153,6 +156,15 @@ def test_blue_is_as_before_when_green_is_away(clusters: Clusters) -> None:
     later = Steps(clusters, namespace, run_id="run-2")
     later.begin()
     later.end()
+
+
+def _delete_empty(admin: PulsarAdmin, namespace: str) -> bool:
+    try:
+        admin.namespaces.delete(namespace)
+    except AdminConflict:
+        # Another broker deleted the topic, and this one still has the old list of topics.
+        return False
+    return True
 
 
 def _moved(clusters: Clusters, namespace: str, *, cleanup_limit: int = 1_000) -> Steps:

@@ -72,16 +72,9 @@ class Run:
     client: Client
 
     async def report(self, limit: float = _LIMIT) -> Report:
-        """Wait for the end of the migration, which must come within some seconds of real time; return its report.
-
-        It asks the newest run. The time-skipping server forgets the end of a run that is asked for its status at the
-        moment at which it is continued as the next (seen under load), and who waits for that run waits forever.
-        """
-        newest: Any = self.client.get_workflow_handle(self.handle.id)
-        # Only the handle of a start lets the time pass that the server skips.
-        newest.__class__, newest.__dict__ = type(self.handle), {**vars(self.handle), **vars(newest)}
+        """Wait for the end of the migration, which must come within some seconds of real time; return its report."""
         async with asyncio.timeout(limit):
-            return Report.model_validate(await newest.result())
+            return Report.model_validate(await self.handle.result())
 
     async def failure(self) -> BaseException:
         """Wait until the migration fails; return the cause."""
