@@ -148,6 +148,14 @@ class Run:
             count += 1
         return count
 
+    async def until_runs(self, count: int, limit: float = _LIMIT) -> None:
+        """Wait, without letting time pass, until it has continued so often that there were `count` runs."""
+        async with asyncio.timeout(limit):
+            while True:
+                if await self.runs() >= count:
+                    return
+                await asyncio.sleep(0.05)
+
     async def events(self) -> int:
         """Return the length of its history."""
         return len((await self.handle.fetch_history()).events)

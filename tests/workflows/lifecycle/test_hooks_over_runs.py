@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,8 @@ from models.hooks import Hook
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.support.lifecycle.hook_receiver import HookReceiver, Response
-from tests.support.stacks import MakeStack
-from tests.workflows.lifecycle.harness import Harness, on_dev_server
+from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.metadata_store.activities import Script
-
-
-@pytest.fixture(scope="module")
-async def server(make_stack: MakeStack) -> AsyncIterator[Harness]:
-    """Starts migrations on Temporal's dev server."""
-    async with on_dev_server(make_stack) as ready:
-        yield ready
 
 
 @pytest.fixture
@@ -57,10 +49,7 @@ async def test_a_veto_spans_runs(server: Harness, pager: HookReceiver) -> None:
     pager.respond = lambda event: refused if event["type"].endswith("asked") else Response()
     run = await server.start(Script(), hooks=["pager"], validation_window="PT0S", history_limit=10)
     first = await run.until(_is_vetoed)
-    async with asyncio.timeout(30):
-        # Each answer takes its time.
-        while await run.runs() < 3:
-            pass
+    await run.until_runs(3)
     later = await run.until(_is_vetoed)
     assert first.waiting is not None
     assert later.waiting is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
@@ -15,6 +16,7 @@ from models.metadata_store.results import Preparation
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import ANSWERS, HELD, LIVE, Script, between_rounds
+from workflows.lifecycle import hold
 
 LOST = Preparation(ephemerals=0, seconds=0.0, gap="this worker did not watch the source from the start")
 READY = ANSWERS["prepare"]
@@ -99,17 +101,16 @@ async def test_pause_while_held(stage: Harness) -> None:
     assert run.script.stages == HELD
 
 
-async def test_hold_over_runs(stage: Harness) -> None:
+async def test_hold_over_runs(server: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A held migration continues as new runs, keeps its verbs and changes, and continues where it had caught up."""
+    monkeypatch.setattr(hold, "_SHORTEST_ROUND", timedelta(milliseconds=300))
     script = Script()
-    run = await stage.start(script, history_limit=30, hold_before_cutover=True, validation_window="PT0S")
-    await _between_rounds(run)
-    await stage.env.sleep(timedelta(minutes=3))
-    status = await _between_rounds(run)
-    assert await run.runs() > 1
+    run = await server.start(script, history_limit=30, hold_before_cutover=True, validation_window="PT0S")
+    await run.until_runs(3)
+    status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
     assert (status.phase, status.cutover.hold) == (Phase.CATCH_UP, True)
     assert script.steps.count("pre_copy") == 1
-    await stage.client.get_workflow_handle(run.handle.id).signal("proceed", "")
+    await run.signal(Verb.PROCEED)
     assert (await run.report()).outcome is Outcome.DONE
 
 
