@@ -19,7 +19,7 @@ from cli.inputs import INLINE, InvalidInput, input_of, nested_model
 from cli.options import hint, read_settings
 from cli.plan_files import SCHEMAS
 from cli.pulsarctl import CONFIG, Context, read_context
-from models.addresses import GatewayUrl
+from models.addresses import WebUrl
 from models.base import fault_text
 from models.broker_settings import metadata_store_of
 from models.field_texts import INTERNAL, field_texts, model_text
@@ -36,7 +36,7 @@ _Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Value of a field; `.` between names. May be given repeatedly."),
 ]
-_URL = TypeAdapter[str](GatewayUrl)
+_URL = TypeAdapter[str](WebUrl)
 _To = Annotated[Path, typer.Option("--to", metavar="FILE", help="File to write.")]
 
 

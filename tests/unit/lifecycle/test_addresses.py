@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from models.addresses import AdminUrl, BrokerUrl, GatewayUrl
+from models.addresses import AdminUrl, BrokerUrl, WebUrl
 
 ADMIN: TypeAdapter[str] = TypeAdapter(AdminUrl)
 BROKER: TypeAdapter[str] = TypeAdapter(BrokerUrl)
-GATEWAY: TypeAdapter[str] = TypeAdapter(GatewayUrl)
+GATEWAY: TypeAdapter[str] = TypeAdapter(WebUrl)
 
 
 def test_addresses() -> None:
