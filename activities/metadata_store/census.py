@@ -177,8 +177,8 @@ def _stores(settings: Mapping[str, str]) -> list[tuple[str, StoreUrl]]:
 def _other_clients(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
     """Return the addresses of other clients of a ZooKeeper, and the servers that do not report theirs.
 
-    Other checks of this process open and close sessions meanwhile. A server still lists one that was just closed, and
-    one that is being opened is not known as ours yet, so a client counts if it is seen twice.
+    Other checks of this process open and close sessions at the same time. A server still lists one that was just
+    closed, and one that is being opened is not known as ours yet, so a client counts if it is seen twice.
     """
     others, hidden = _connections(url, access)
     if others:

@@ -427,7 +427,7 @@ def test_the_flag_is_repeated_at_each_check(place: Place, monkeypatch: pytest.Mo
         assert place.zookeeper.get(FLAG)[1].version == before + count
 
 
-def test_a_session_that_ends_meanwhile_is_no_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_ends_is_no_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool that stays connected to the source is reported, and a session that a server still lists is not."""
     committed(place)
     (services,) = census(place.task()).services
