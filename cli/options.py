@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from datetime import timedelta
 from enum import StrEnum
@@ -49,7 +50,8 @@ def running_ids(incomplete: str) -> list[str]:
         ids = asyncio.run(work())
     except (CommandFailed, RPCError, TimeoutError):
         return []
-    return [workflow_id for workflow_id in ids if workflow_id.startswith(incomplete)]
+    # A shell would run what the id of a stranger's workflow says, such as $(…).
+    return [name for name in ids if name.startswith(incomplete) and shlex.quote(name) == name]
 
 
 Output = Annotated[Form, typer.Option("-o", "--output", help="Output format: text, json or yaml (default text).")]

@@ -28,8 +28,8 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print(*table_lines([head, *rows]), sep="\n", flush=True)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column, title in enumerate(head):
-        table.add_column(title, no_wrap=column < len(head) - 1, overflow="fold")
+    for title in head:
+        table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
+import sys
+from collections import Counter
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from cli.rendering import NOTES, ago, ending, headline, lines, screen
+from cli.tables import print_table
 from models.lifecycle.change_windows import Opening
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.report import Report
@@ -308,3 +312,23 @@ def screen_text(shown: View) -> str:
 
 def _bars(text: str) -> list[str]:
     return [line for line in text.splitlines() if "━" in line]
+
+
+def test_a_narrow_terminal_shows_every_cell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A long name takes no other column away: on 60 columns each letter of a row is there."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    row = (
+        "scalable-topic",
+        "prod/shop/orders/" + "long-name-" * 6,
+        "DRAIN",
+        "2 min 28 s ago",
+        "waits for the operator",
+    )
+    print_table(("KIND", "CLUSTER", "PHASE", "SINCE", "STATE"), [row])
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert all(len(line) <= 60 for line in shown.splitlines())
+    letters = Counter("".join(shown.split()))
+    assert letters == Counter("".join(("KIND", "CLUSTER", "PHASE", "SINCE", "STATE", *row)).replace(" ", ""))
