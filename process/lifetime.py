@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from collections.abc import Awaitable, Callable
@@ -20,9 +21,11 @@ async def serve_and_leave(serving: Awaitable[ExitCode], ready_file: Path | None,
 
     Args:
         serving: returns the exit code.
-        ready_file: removed at the end.
+        ready_file: removed at the start and at the end.
         what: name of the process, for the log.
     """
+    # A process that was killed has left it, and its container's /tmp outlives the container.
+    withdraw(ready_file)
     try:
         code = await serving
     except CommandFailed as error:
@@ -75,4 +78,6 @@ def report_ready(line: str, ready_file: Path | None) -> None:
 def withdraw(ready_file: Path | None) -> None:
     """Report that the process no longer serves."""
     if ready_file:
-        ready_file.unlink(missing_ok=True)
+        # One that cannot be removed cannot be written either, which is reported.
+        with contextlib.suppress(OSError):
+            ready_file.unlink()

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from process import lifetime
 from process.exit_codes import CommandFailed, ExitCode
 from process.files import write_private
-from process.lifetime import report_ready
+from process.lifetime import report_ready, serve_and_leave
 
 
 def test_files_are_private(tmp_path: Path) -> None:
@@ -38,3 +39,24 @@ def test_a_file_that_cannot_be_written_is_wrong_usage(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="none/ready cannot be written: No such file or directory") as failed:
         report_ready("ready", file)
     assert failed.value.code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+async def test_a_process_is_not_ready_because_one_before_was(
+    is_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of a killed process is removed before another one starts; a folder of that name stays."""
+    ready = tmp_path / "ready"
+    ready.mkdir() if is_folder else ready.write_text("ready")
+    seen: list[object] = []
+    monkeypatch.setattr(lifetime, "leave", seen.append)
+
+    async def serve() -> ExitCode:
+        seen.append(ready.exists())
+        report_ready("ready", ready)
+        seen.append(ready.exists())
+        return ExitCode.OK
+
+    await serve_and_leave(serve(), ready, "test")
+    assert seen == ([True, ExitCode.USAGE] if is_folder else [False, True, ExitCode.OK])
+    assert ready.exists() is is_folder
