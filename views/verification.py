@@ -9,12 +9,17 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowQueryFailedError,
+)
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.verification.context import last_phase
-from models.lifecycle.status import ProgressReport
+from models.lifecycle.status import ProgressReport, Status
 from models.verification.input import VerificationInput, objection, unsupported, verification_id
 from models.verification.results import VerificationCertificate
 from process.exit_codes import CommandFailed, ExitCode, code_of_failure
@@ -138,6 +143,25 @@ async def certificates(
         certificate = await handle.result(rpc_timeout=ANSWER_LIMIT)
         if certificate.migration_run == first_run:
             yield ended.run_id, certificate
+
+
+async def last_phase(client: Client, described: WorkflowExecutionDescription) -> str:
+    """Return the running phase of a migration, or its last one.
+
+    Raises:
+        CommandFailed: no worker tells it, and the namespace lacks the search attribute.
+        RPCError: Temporal does not answer.
+    """
+    # As in the step, which commands do not import.
+    if phases := described.search_attributes.get("MigrationPhase"):
+        return str(phases[0])
+    handle = client.get_workflow_handle(described.id, run_id=described.run_id)
+    try:
+        status = await handle.query("status", result_type=Status, rpc_timeout=ANSWER_LIMIT)
+    except WorkflowQueryFailedError as error:
+        cause = f"{described.id} does not tell its phase: {error}."
+        raise CommandFailed(ExitCode.UNREACHABLE, cause, "start a worker of the version that began it") from error
+    return status.phase
 
 
 async def _start_argument(client: Client, workflow_id: str, run_id: str) -> dict[str, Any]:

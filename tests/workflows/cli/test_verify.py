@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
-from activities.verification.context import last_phase
+from activities.verification import context
 from models.lifecycle.names import TASK_QUEUE
 from models.verification.input import verification_id
 from temporal.search_attributes import register_search_attributes
 from tests.workflows.cli.test_cli import Shell, shell, small_worker
+from views import verification
 from workflows.lifecycle.search_attributes import PHASE_KEY
 
 __all__ = ["shell"]
@@ -46,10 +47,10 @@ async def test_the_phase_is_known_without_search_attributes(shell: Shell) -> Non
         )
         await shell.status_with(migration.id, lambda view: view["status"]["waiting"])
         # The worker of this test sets the attribute.
-        described = await migration.describe()
-        described.search_attributes = {}
-        assert await last_phase(shell.client, described) == "WORK"
-        await migration.terminate()
-        described = await migration.describe()
-        described.search_attributes = {}
-        assert await last_phase(shell.client, described) == "WORK"
+        for ended in (False, True):
+            if ended:
+                await migration.terminate()
+            described = await migration.describe()
+            described.search_attributes = {}
+            for last_phase in (context.last_phase, verification.last_phase):
+                assert await last_phase(shell.client, described) == "WORK"
