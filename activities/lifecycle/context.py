@@ -208,7 +208,11 @@ class ActivityContext:
         done = self._most = max(self._most, count.done())
         now = time.monotonic()
         rate = max(0, done - count.first) / max(now - count.started, 0.001)
-        count.rates.add(now, done)
+        if self.held:
+            # A rest is not slow work; the work after it is measured by itself.
+            count.rates.restart()
+        else:
+            count.rates.add(now, done)
         recent = count.rates.range()
         total = count.total
         eta = (total - done) / rate if total and rate and total >= done else None

@@ -132,6 +132,22 @@ async def test_notes_of_a_lost_attempt(details: list[object], noted: dict[str, s
     assert await environment.run(read) == noted
 
 
+def test_rest_is_no_slow_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a pause in the copy the range of its rates is that of the work since."""
+    clock = iter(range(100))
+    monkeypatch.setattr("activities.lifecycle.context.time.monotonic", lambda: float(next(clock)))
+    context, done = ActivityContext(), 0
+    context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, 1_000, lambda: done)
+    for held in (False, True, False):
+        context.held = WaitReason(kind=WaitKind.PAUSE, why="`resume`") if held else None
+        for _ in range(5):
+            done += 0 if held else 10
+            context.report()
+        done += 0 if held else 10
+        progress = progress_of(context)
+        assert (progress.slowest, progress.fastest) == ((None, None) if held else (10, 10))
+
+
 def test_work_of_an_earlier_attempt_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt that continues at 9,000 of 10,000 does not promise the end in a second."""
     clock = iter(range(0, 100, 10))
