@@ -20,8 +20,8 @@ from worker.catalog import KINDS
 QUERY_LIMIT = timedelta(seconds=2)
 """Longest wait for the status of one migration: a few without a worker must not delay the list by minutes."""
 
-MAX_CONCURRENT_QUERIES = 8
-"""Most migrations that are queried at once."""
+MAX_CONCURRENT_QUERIES = 16
+"""Most migrations that are queried at once: without a worker, the page waits for all in its list."""
 
 
 class Listed(BaseModel):
@@ -79,7 +79,7 @@ async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> 
             running = workflow.close_time is None
             options: dict[str, Any] = {"run_id": workflow.run_id, "with_status": running, "limit": QUERY_LIMIT}
             try:
-                view = await read_view(client, workflow.id, **options)
+                view = await read_view(client, workflow.id, children=0, **options)
             except CommandFailed:
                 # Temporal has forgotten it since it was listed.
                 return []
