@@ -205,4 +205,7 @@ class Pacer(Closeable):
                 self.failure = error
                 self._brakes.stop()
                 self._brakes.release()
+                # The step may be between two jobs. Those that it starts now would ignore each order.
+                while not self._ended.wait(_ASK_EVERY):
+                    self._brakes.stop()
                 return
