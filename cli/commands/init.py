@@ -65,7 +65,10 @@ def init_command(
         if not separator:
             raise CommandFailed(ExitCode.USAGE, f"--set: {pair!r} is not FIELD=VALUE", "write FIELD=VALUE")
         _put(values, chosen.input, name.split("."), text)
-    _ask(values, chosen.input)
+    try:
+        _ask(values, chosen.input)
+    except typer.Abort:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     text = "".join(_lines(chosen, values, login))
     try:
         checked = input_of(chosen.input, Document(INLINE, values, {(): 1}), {})

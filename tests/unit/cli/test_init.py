@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+import typer
 
 from cli.app import run
 from process.exit_codes import ExitCode
@@ -146,3 +148,15 @@ def test_a_later_value_replaces_an_earlier_one(tmp_path: Path, capsys: pytest.Ca
     options = ["--set", "blue=x", "--set", "blue.metadata_url=zk:zk-1:2181"]
     assert run(["init", "blue-green", *options, "--to", str(file)]) == ExitCode.USAGE
     assert "blue.admin_urls: this field is needed" in capsys.readouterr().err
+
+
+def test_an_interrupted_question_ends_with_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C at a question is an interruption, and no unexpected error; nothing is written."""
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+
+    def interrupt(_: str) -> str:
+        raise typer.Abort
+
+    monkeypatch.setattr(typer, "prompt", interrupt)
+    assert run(["init", "metadata-store", "--to", str(tmp_path / "plan.yaml")]) == ExitCode.INTERRUPTED
+    assert not [*tmp_path.iterdir()]
