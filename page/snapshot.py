@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from temporalio.api.enums.v1 import TaskQueueKind, TaskQueueType
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -32,6 +30,7 @@ from models.lifecycle.status import Outcome, Progress, ProgressReport, ReadingNa
 from models.topic_controller.input import controlled_topic
 from models.topic_controller.state import ControllerStatus
 from temporal.client import ANSWER_LIMIT
+from temporal.pollers import pollers
 from views.listing import QUERY_LIMIT
 from views.migration import heartbeat_of
 from worker.catalog import ENTITIES, KINDS
@@ -46,9 +45,6 @@ MAX_UNANSWERED = 2 * MAX_CONCURRENT
 
 ENDED_FOR = timedelta(hours=1)
 """How long an ended migration is still reported, with its outcome."""
-
-POLLS_WITHIN = timedelta(seconds=90)
-"""Age of the last poll after which a worker does not count: Temporal lists it for 5 minutes, and a poll takes 60 s."""
 
 MAX_CHILDREN = 32
 """Most running child workflows of a migration whose steps are read."""
@@ -220,13 +216,17 @@ class SnapshotReader:
         ended = await asyncio.gather(*(self._bounded(self._read_end(workflow)) for workflow in closed))
         self._ends = {workflow.run_id: end for workflow, end in zip(closed, ended, strict=True) if end}
         names = sorted({self._queue, *(workflow.task_queue for workflow in listed)})
-        pollers = {(queue, kind): await self._pollers(queue, kind) for queue in names for kind in _QUEUE_TYPES}
+        polling = {
+            (queue, name): len(await pollers(self._client, queue, kind))
+            for queue in names
+            for name, kind in _QUEUE_TYPES.items()
+        }
         return Snapshot(
             at=began,
             seconds=loop.time() - start,
             running=tuple(run for run in running if run is not None),
             ended=tuple(self._ends.values()),
-            pollers=pollers,
+            pollers=polling,
         )
 
     async def _list(self, query: str) -> list[WorkflowExecution]:
@@ -316,16 +316,6 @@ class SnapshotReader:
             pass
         ended = workflow.close_time or datetime.now(UTC)
         return EndReading(_subject(subject, cluster), ended, outcome, failure)
-
-    async def _pollers(self, queue: str, kind: str) -> int:
-        request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace,
-            task_queue=TaskQueue(name=queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
-            task_queue_type=_QUEUE_TYPES[kind],
-        )
-        described = await self._client.workflow_service.describe_task_queue(request, timeout=ANSWER_LIMIT)
-        oldest = datetime.now(UTC) - POLLS_WITHIN
-        return sum(poller.last_access_time.ToDatetime(tzinfo=UTC) > oldest for poller in described.pollers)
 
 
 _CONTROLLERS = frozenset(entity.name for entity in ENTITIES.values())

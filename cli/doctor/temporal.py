@@ -7,10 +7,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
-    DescribeTaskQueueRequest,
     GetSystemInfoRequest,
 )
 from temporalio.client import Client
@@ -21,6 +19,7 @@ from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.units import format_value
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT, connect, is_silent
+from temporal.pollers import pollers
 from temporal.search_attributes import create_line, missing_search_attributes
 
 
@@ -38,7 +37,7 @@ async def _findings(queue: str) -> list[Finding]:
         "Temporal": lambda: _server(client),
         "namespace": lambda: _namespace(client),
         "search attributes": lambda: _search_attributes(client),
-        "workers": lambda: _workers(client, queue),
+        "workers": lambda: worker_finding(client, queue),
     }
     return [await _guarded(subject, check) for subject, check in checks.items()]
 
@@ -77,18 +76,11 @@ async def _search_attributes(client: Client) -> Finding:
     return ok("search attributes", f"{', '.join(SEARCH_ATTRIBUTES)} are registered")
 
 
-async def _workers(client: Client, queue: str) -> Finding:
-    workflows = await _pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
-    activities = await _pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
-    both = sorted(workflows & activities)
+async def worker_finding(client: Client, queue: str) -> Finding:
+    """Return whether workers poll a task queue for all of its tasks."""
+    workflows = await pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+    activities = await pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+    both = sorted({*workflows} & {*activities})
     if not both:
         return warning("workers", f"no worker serves the task queue {queue}", "start one: pulsar-migrate worker")
     return ok("workers", f"the task queue {queue} is served by {', '.join(both)}")
-
-
-async def _pollers(client: Client, queue: str, kind: TaskQueueType.ValueType) -> set[str]:
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
-    )
-    described = await client.workflow_service.describe_task_queue(request, timeout=ANSWER_LIMIT)
-    return {poller.identity for poller in described.pollers}

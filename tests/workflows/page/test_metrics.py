@@ -75,7 +75,7 @@ async def test_a_series_lives_as_long_as_its_run(shell: Shell, monkeypatch: pyte
         assert values(samples, "collector_up") == [1]
         assert min(values(samples, "task_queue_pollers", task_queue=TASK_QUEUE)) >= 1
     # Temporal lists a worker for minutes after its last poll.
-    monkeypatch.setattr("page.snapshot.POLLS_WITHIN", timedelta(seconds=1))
+    monkeypatch.setattr("temporal.pollers.POLLS_WITHIN", timedelta(seconds=1))
     silent = await scraper.until(
         lambda samples: (
             values(samples, "answers", **own) == [0]
