@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 _ASK_EVERY = 2.0
 # How often a held copy checks that no other attempt has taken over; its tasks may all have ended.
 _CONFIRM_EVERY = 10.0
+# Temporal asks a worker that has just died for some seconds, and does not answer until it asks another one.
+_FIRST_QUESTIONS = 3
 _AT_ONCE = 16
 _NAMED = 3
 
@@ -132,6 +134,8 @@ class Pacer(Closeable):
 
     def start(self) -> None:
         """Look once, so that no task starts too early, and then again and again."""
+        answers = (self._ask() for _ in range(_FIRST_QUESTIONS))
+        self._orders = next(filter(None, answers), self._orders)
         self.check()
         self._thread.start()
 

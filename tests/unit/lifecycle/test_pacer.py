@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -42,7 +43,7 @@ class Copy:
         self.failure: Exception | None = None
         self.context = ActivityContext()
 
-    def pacer(self, **first: Any) -> Pacer:
+    def pacer(self, ask: Callable[[], CopyOrders | None] | None = None, **first: Any) -> Pacer:
         """Return what paces it, with the throttle of its input."""
         brakes = Brakes(
             hold=lambda: self.done.append("hold"),
@@ -52,7 +53,9 @@ class Copy:
             stop=lambda: self.done.append("stop"),
         )
         orders = CopyOrders(**first)
-        return Pacer(lambda: self.orders, brakes, self.context, lambda wanted: Sources(wanted, admin=Tls()), orders)
+        return Pacer(
+            ask or (lambda: self.orders), brakes, self.context, lambda wanted: Sources(wanted, admin=Tls()), orders
+        )
 
     def _claim(self, what: str) -> None:
         if self.failure is not None:
@@ -200,6 +203,15 @@ def test_a_late_attempt_does_not_start() -> None:
     copy.orders, copy.failure = PAUSED, Superseded("a newer attempt has begun")
     with copy.pacer() as pacer, pytest.raises(Superseded):
         pacer.start()
+
+
+def test_a_workflow_that_answers_late_is_asked_again() -> None:
+    """An attempt that takes over in a pause does not start a task before it knows of the pause."""
+    copy = Copy()
+    answers = iter([None, PAUSED])
+    with copy.pacer(ask=lambda: next(answers, None)) as pacer:
+        pacer.start()
+        assert copy.done == ["hold", "claim held"]
 
 
 def test_the_end_of_a_copy_holds_nothing() -> None:
