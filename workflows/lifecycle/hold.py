@@ -93,6 +93,10 @@ class CutoverHold:
             self._verbs.revise(self._verbs.policy.model_copy(update={"no_pause": _BEGUN}))
         self._status.publish()
 
+    def reopen(self) -> None:
+        """Allow to hold again: the cut-over was refused, and has changed nothing."""
+        self.plan.begun = False
+
     async def wait(self, catch_up: Round | None = None) -> None:
         """Hold for as long as the operator wants, and then for as long as a hook refuses the cut-over.
 

@@ -141,16 +141,20 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         if not any(note.endswith(note_text) for note in self.state.notes[-1:]):
             self.board.note(note_text)
         self.verbs.revise(WAITING_AGAIN)
+        self.hold.reopen()
         # A broker may refuse indefinitely for a reason that the client check does not show.
         age = now - self.state.history[-1].started
         pause = max(_AFTER_REFUSAL, age / _TRIES_PER_AGE)
         await self.phases.rest("the next attempt to make it scalable", pause, effect="it is retried immediately")
         await self._wait_for_clients()
-        # A rollback that was accepted here must not find a topic that is becoming scalable.
-        await self.timers.wait_if_paused()
-        self.verbs.revise(self.phases.policies[Phase.FLIP])
 
     async def _try_flip(self) -> FlipAnswer:
+        # After a refusal the window may have ended, and a hook may have a veto by now.
+        if not self.hold.plan.begun:
+            await self.hold.wait()
+            # A rollback that was accepted here must not find a topic that is becoming scalable.
+            await self.timers.wait_if_paused()
+            self.verbs.revise(self.phases.policies[Phase.FLIP])
         call = Call(f"Make {self.input.topic} scalable")
         return await self.activities.run(flip.flip, call, self._facts.ordered)
 

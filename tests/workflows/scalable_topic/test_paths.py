@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -154,6 +154,24 @@ async def test_clients_that_come_before_the_flip_are_waited_for(stage: Harness) 
     assert report.outcome is Outcome.DONE
     # The same reason is noted once.
     assert len([note for note in report.notes if "nothing was changed yet: 1 connections of clients" in note]) == 1
+
+
+async def test_a_refused_flip_is_repeated_in_a_window(stage: Harness) -> None:
+    """A flip that was refused until the end of its change window is repeated in the next window."""
+    now = await stage.env.get_current_time()
+    opened, closes = now - timedelta(minutes=30), now + timedelta(minutes=30)
+    tries: list[datetime] = []
+
+    def flip(at: datetime) -> FlipAnswer:
+        tries.append(at)
+        return CAME if at < closes else ANSWERS["flip"]
+
+    windows = {"open": [f"{opened.minute} {opened.hour} * * *"], "duration": "1h"}
+    run = await stage.start(Script(flip=flip), client_timeout="PT48H", change_windows=windows)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert len(tries) > 1
+    # The window began at a full minute.
+    assert not [at for at in tries if closes <= at < closes + timedelta(hours=22, minutes=55)]
 
 
 async def test_clients_that_came_and_stay_keep_the_topic_regular(stage: Harness) -> None:
