@@ -11,7 +11,7 @@ from models.lifecycle.status import Outcome
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import mixed_topics
 from pulsar_devstack.traffic.runner import Traffic
-from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.environment import Clusters, restart_brokers
 from tests.support.blue_green.namespaces import create_topic
 from tests.support.lifecycle.environment import Environment
 
@@ -45,12 +45,13 @@ def test_failback_loses_nothing(
         failure = environment.operator.refusal(clusters.failback_input(**_FIELDS), _LIMIT)
         assert failure.type == FailureKind.PRECHECK_FAILED
         assert "[GREEN_NOT_RESTARTED] brokers of blue" in failure.message
-        for name in ("broker-1", "broker-2"):
-            clusters.blue[name].restart()
+        restart_brokers(clusters.blue)
 
         back = environment.operator.run(clusters.failback_input(**_FIELDS), _LIMIT)
         assert (back.outcome, back.certificate["missing_clients"], back.certificate["faults"]) == (Outcome.DONE, 0, 0)
         assert any("so this is a failback" in note for note in back.notes)
         traffic.wait_for_more(10)
         audit = traffic.stop()
+    # As before another migration to green, which is what later tests try.
+    restart_brokers(clusters.green)
     assert audit.faults() == []

@@ -17,7 +17,15 @@ from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import mixed_topics
 from pulsar_devstack.traffic.runner import Traffic
-from tests.support.blue_green.environment import BLUE, BLUE_SPEC, GREEN, GREEN_SPEC, Clusters, open_clusters
+from tests.support.blue_green.environment import (
+    BLUE,
+    BLUE_SPEC,
+    GREEN,
+    GREEN_SPEC,
+    Clusters,
+    open_clusters,
+    restart_brokers,
+)
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack
 
@@ -68,9 +76,7 @@ def test_migration_failback_and_second_migration(
             assert (_flags(*source), _flags(*target)) == ([True] * 3, [False] * 3)
             assert (_keeps_topics(*source), _keeps_topics(*target)) == ([True] * 2, [False] * 2)
             # Its brokers would refuse the producers that they redirected, when these come back.
-            for server in source[0]:
-                if server.kind == "broker":
-                    server.restart()
+            restart_brokers(source[0])
         traffic.wait_for_more(10)
         audit = traffic.stop()
     assert audit.faults() == []

@@ -137,6 +137,13 @@ def open_clusters(blue: Stack, green: Stack) -> Generator[Clusters]:
         yield Clusters(blue, green, blue_admin, green_admin)
 
 
+def restart_brokers(stack: Stack) -> None:
+    """Restart all brokers, one after the other, so that they forget the producers that they have redirected."""
+    for server in stack:
+        if server.kind == "broker":
+            server.restart()
+
+
 def _reached(stack: Stack) -> dict[str, object]:
     return {
         "metadata_url": stack.metadata_url,
