@@ -57,6 +57,6 @@ async def test_a_list_without_workers_is_read_before_browsers_give_up(monkeypatc
     assert len(listed) == LISTED + 1
     # Children are queried after their parent, and the list does not show them.
     assert children_asked == {0}
-    found = re.search(r"const LIMIT = (\d+);", SCRIPT)
-    assert found is not None
-    assert ceil(len(listed) / most) * QUERY_LIMIT < timedelta(milliseconds=int(found[1])) - timedelta(seconds=3)
+    page_limit = re.search(r"const LIMIT = (\d+);", SCRIPT)
+    assert page_limit is not None
+    assert ceil(len(listed) / most) * QUERY_LIMIT < timedelta(milliseconds=int(page_limit[1])) - timedelta(seconds=3)
