@@ -208,7 +208,9 @@ async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
         untrusted = await deliver(receiver.settings(tls_ca="", **own), event(1))
         anonymous = await deliver(receiver.settings(), event(1))
         assert untrusted.error.startswith("the certificate was not accepted (self-signed certificate")
-        assert anonymous.error == "cannot be reached; the worker's log says why"
+        # The refusal comes after the handshake, and is sometimes lost with the connection.
+        refused = "the certificate was not accepted (TLSV13_ALERT_CERTIFICATE_REQUIRED"
+        assert anonymous.error.startswith((refused, "cannot be reached; the worker's log says why"))
         assert receiver.events == []
         assert await deliver(receiver.settings(**own), event(1)) == Delivered(taken=1)
     gone = await deliver(receiver.settings(**own), event(1))
