@@ -28,6 +28,8 @@ from tests.support.gateway.tokens import token_entry, write
 from tests.support.self_signed import self_signed
 
 SILENT = 5000
+PROMPT = connections.IDLE_SECONDS / 2
+"""Most seconds of an answer, on a busy machine too; one that waits for idle connections to be closed takes longer."""
 TOKEN = "operators-token"
 TOPIC = "/admin/v2/scalable/acme/shop/orders"
 
@@ -129,7 +131,7 @@ async def test_silent_connections(tmp_path: Path, certificate: tuple[Path, Path]
             if number % 250 == 249:
                 slowest = max(slowest, await gateway.seconds_of_health())
         slowest = max(slowest, await gateway.seconds_of_health())
-        assert slowest < 1
+        assert slowest < PROMPT
         ended = [reader for reader, _ in opened if reader.at_eof() or reader.exception()]
         assert len(opened) - len(ended) <= 200
         for _, writer in opened:
@@ -180,7 +182,7 @@ async def test_slow_bodies(tmp_path: Path) -> None:
             await reader.read()
         slow = f"{head}Authorization: Bearer {TOKEN}\r\n\r\n{{".encode()
         opened = [await gateway.connect(slow) for _ in range(60)]
-        assert await gateway.seconds_of_health() < 1
+        assert await gateway.seconds_of_health() < PROMPT
         async with gateway.client() as client:
             assert (await client.get(TOPIC)).status_code == 503
         for _, writer in opened:
