@@ -310,6 +310,16 @@ def useless(needed: timedelta) -> str:
     )
 
 
+def over_before(at: datetime | None, windows: ChangeWindows) -> str:
+    """Return the refusal of a time of the cut-over at which the windows have ended; empty if they have not."""
+    if at is None or windows.not_after is None or at < windows.not_after:
+        return ""
+    return (
+        f"the change windows end at {windows.not_after.isoformat()}, and the cut-over may not begin before "
+        f"{at.isoformat()}; correct `not_after` or `cutover_at`"
+    )
+
+
 def _with_begin(needed: timedelta) -> timedelta:
     return needed + TIME_TO_BEGIN if needed else needed
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from models.base import Frozen, refusal, valid_fields
 from models.field_texts import INTERNAL
 from models.lifecycle.auto_throttle import AutoThrottle
-from models.lifecycle.change_windows import ALWAYS, ChangeWindows
+from models.lifecycle.change_windows import ALWAYS, ChangeWindows, over_before
 from models.lifecycle.fields import Bool, Duration, Time
 from models.lifecycle.hook_events import HookName
 from models.lifecycle.receipt import Receipt
@@ -153,6 +153,12 @@ class MigrationInput(CoveredInput):
             raise ValueError(
                 "two_persons needs the hold at which they are asked; set hold_before_cutover, or leave it out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _cutover_is_inside_the_windows(self) -> Self:
+        if why := over_before(self.cutover_at, self.change_windows):
+            raise ValueError(why)
         return self
 
     def changed(self, **fields: Any) -> Self:

@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.audit import Audit
-from models.lifecycle.change_windows import WindowsReading, useless
+from models.lifecycle.change_windows import WindowsReading, over_before, useless
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.hook_events import EventType
 from models.lifecycle.input import Continued, MigrationInput
@@ -345,6 +345,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
             raise refused(self.hold.too_late)
         if time.at and time.at <= workflow.now():
             raise refused(f"{time.at:%Y-%m-%d %H:%M:%S %Z} has passed; null lets the cut-over begin as soon as it can")
+        if why := over_before(time.at, self.calendar.windows):
+            raise refused(why)
 
     @workflow.update(
         name="set_change_windows",
@@ -366,10 +368,9 @@ class Migration(OneInput, Generic[InputT, StateT]):
 
     @set_change_windows.validator
     def check_set_change_windows(self, change: ChangeWindowsChange) -> None:
-        """Refuse when nothing waits for them any more."""
-        del change
-        if self.windows_too_late:
-            raise refused(self.windows_too_late)
+        """Refuse when nothing waits for them any more, and windows that end before the time of the cut-over."""
+        if why := self.windows_too_late or over_before(self.hold.plan.at, change.windows):
+            raise refused(why)
 
     @property
     def windows_too_late(self) -> str:

@@ -15,7 +15,7 @@ from models.lifecycle.change_windows import ALWAYS, ChangeWindows, WindowsReadin
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.time_zones import zone_of
-from models.lifecycle.verbs import ChangeWindowsChange, Verb, VerbRequest
+from models.lifecycle.verbs import ChangeWindowsChange, CutoverTime, Verb, VerbRequest
 from models.metadata_store.phases import Phase
 from temporal.converter import DATA_CONVERTER
 from tests.workflows.lifecycle.harness import Harness, Run
@@ -98,6 +98,12 @@ async def test_windows_that_have_ended_ask_for_others(stage: Harness) -> None:
     windows = {"not_after": f"{now + HOUR:%Y-%m-%dT%H:%M:%SZ}"}
     run = await stage.start(Script(), hold_before_cutover=True, validation_window="PT0S", change_windows=windows)
     await _between_rounds(run, WaitKind.HOLD)
+    late = await run.refusal("cutover_at", CutoverTime(at=now + 2 * HOUR))
+    assert "the change windows end at" in late.message
+    await run.update("cutover_at", CutoverTime(at=now + HOUR / 2))
+    earlier = ChangeWindowsChange(windows=ChangeWindows(not_after=now + HOUR / 4), reason="a mistake")
+    assert "the cut-over may not begin before" in (await run.refusal("set_change_windows", earlier)).message
+    await run.update("cutover_at", CutoverTime(at=None))
     await stage.env.sleep(HOUR)
     await _between_rounds(run, WaitKind.HOLD)
     await run.signal(Verb.PROCEED)
@@ -134,6 +140,12 @@ async def test_change_windows_are_replaced_with_a_reason(stage: Harness) -> None
 
 async def test_windows_that_never_open_end_the_start(stage: Harness) -> None:
     """A migration whose windows do not open within a year ends before its first step."""
+    over: dict[str, Any] = {
+        "change_windows": {"not_after": "2999-01-01T00:00:00Z"},
+        "cutover_at": "2999-01-02T00:00:00Z",
+    }
+    refused = await (await stage.start(Script(), **over)).typed_failure()
+    assert (refused.type, "the change windows end at" in refused.message) == (FailureKind.INVALID_INPUT, True)
     year = {"start": "1990-01-01", "end": "2999-12-31"}
     run = await stage.start(Script(), change_windows={"blackouts": [year]})
     failure = await run.typed_failure()
