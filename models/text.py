@@ -57,6 +57,11 @@ def within_bytes(text: str, limit: int) -> str:
     return text if len(encoded) <= limit else f"{encoded[: limit - 3].decode(errors='ignore')}…"
 
 
+def short_line(text: str, limit: int = LONGEST) -> str:
+    """Return a text from outside as one printable line of at most so many bytes of UTF-8, which a workflow can keep."""
+    return within_bytes(shown(text, limit), limit)
+
+
 def escape_markdown(text: str) -> str:
     """Return a text as one line that Markdown shows as it is: without markup, HTML and links."""
     return _MARKUP.sub(lambda match: f"\\{match[0]}", one_line(text))

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from models.base import Result, json_sum
-from models.text import shown
+from models.text import short_line
 
 MOST_ENTRIES = 500
 """Number of the last entries that a migration keeps."""
-
-_LONGEST = 300
-"""Characters of a reason and of a result."""
 
 
 class AuditEntry(Result):
@@ -60,11 +57,11 @@ class Audit(Result):
         entry = AuditEntry(
             number=self.entries[-1].number + 1 if self.entries else 1,
             at=at,
-            by=by,
-            what=shown(what),
-            reason=shown(reason, _LONGEST),
+            by=short_line(by),
+            what=short_line(what),
+            reason=short_line(reason),
             accepted=accepted,
-            result=shown(result, _LONGEST),
+            result=short_line(result),
             previous=self.head,
         )
         entry = entry.model_copy(update={"hash": entry.digest()})

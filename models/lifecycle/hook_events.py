@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from models.base import Result
 from models.lifecycle.status import HookStatus, Outcome, Undo, Waiting
-from models.text import shown
+from models.text import short_line
 
 CHECK, DELIVER, ASK = "hooks_check", "hooks_deliver", "hooks_ask"
 """Names of the activities."""
@@ -84,7 +84,7 @@ class HookEvent(Result):
     def cut(self) -> HookEvent:
         """Return the event with short texts: senders choose some of them."""
         names = ("text", "request", "by", "reason")
-        return self.model_copy(update={name: shown(getattr(self, name)) for name in names})
+        return self.model_copy(update={name: short_line(getattr(self, name)) for name in names})
 
 
 class Outbox(BaseModel):

@@ -16,7 +16,7 @@ from models.lifecycle.failures import FailedItems
 from models.lifecycle.fields import Time
 from models.lifecycle.units import Quantity, Unit
 from models.lifecycle.verbs import ApprovalRequest, Verb
-from models.text import shown
+from models.text import short_line, shown
 
 _TIME = Unit(Quantity.TIME)
 _LONGEST_NOTE = 1_000
@@ -28,7 +28,7 @@ _MOST = 2**63 - 1
 
 def dated_note(at: datetime, text: str) -> str:
     """Return a note with its time, in one line; a long text is cut."""
-    return f"{at:%Y-%m-%d %H:%M:%S}Z {shown(text, _LONGEST_NOTE)}"
+    return f"{at:%Y-%m-%d %H:%M:%S}Z {short_line(text, _LONGEST_NOTE)}"
 
 
 def shown_reason(reason: str) -> str:

@@ -27,7 +27,7 @@ from models.lifecycle.status import (
 from models.text import code_span, escape_markdown, shown
 from workflows.lifecycle.log import log
 
-_NOTES = 500
+MOST_NOTES = 500
 """Number of the last notes that are kept; earlier ones are in the history."""
 
 _MARKS = {
@@ -133,7 +133,7 @@ class StatusBoard:
         log(text, level, **{"phase": self._state.running_phase, **fields})
         notes = self._state.notes
         notes.append(dated_note(workflow.now(), text))
-        del notes[:-_NOTES]
+        del notes[:-MOST_NOTES]
         self.publish()
 
     def alarm(self, text: str) -> None:
