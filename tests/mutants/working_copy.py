@@ -23,6 +23,7 @@ _PYTEST = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", 
 _AT_LEAST, _TIMES_LONGER = 30.0, 5
 _FOR_ALL_TESTS = 900.0
 _TESTS_FAILED, _TOO_LONG = 1, -1
+_PYTEST_DID_NOT_WORK = range(2, 6)
 
 
 class Run(NamedTuple):
@@ -39,14 +40,16 @@ class Run(NamedTuple):
 
     @property
     def noticed(self) -> bool:
-        """True if a test failed or never ended; False if pytest itself did not work."""
-        return self.code in (_TESTS_FAILED, _TOO_LONG)
+        """True if a test failed, never ended, or ended the process of the tests; False if pytest did not work."""
+        return not self.passed and self.code not in _PYTEST_DID_NOT_WORK
 
     @property
     def by(self) -> str:
         """Name of the test that failed."""
         if self.code == _TOO_LONG:
             return "its tests did not end"
+        if self.code != _TESTS_FAILED:
+            return f"the process of the tests ended with {self.code}"
         lines = (line.split() for line in self.output.splitlines())
         return next((words[1] for words in lines if len(words) > 1 and words[0] in ("FAILED", "ERROR")), "")
 
