@@ -18,6 +18,7 @@ from models.lifecycle.status import WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.bookie_cluster.cutover import BACK, CLEARING, FORWARD, Cutover, require_safe
 from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.tasks import cancel_and_wait
 
 ResultT = TypeVar("ResultT")
 
@@ -258,9 +259,7 @@ class RestartCutover(Cutover):
                 return running.result()
         finally:
             if not running.done():
-                running.cancel()
-                await asyncio.wait([running])
-                _ = running.cancelled() or running.exception()
+                await cancel_and_wait(running)
             verbs.open_gate()
         return None
 

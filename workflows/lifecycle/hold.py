@@ -19,6 +19,7 @@ from workflows.lifecycle.calendar import Calendar
 from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.hooks import Hooks, veto_gate
 from workflows.lifecycle.status import StatusBoard
+from workflows.lifecycle.tasks import cancel_and_wait
 
 Round = Callable[[timedelta], Awaitable[object]]
 """Brings the copy up to date, and may keep it so for the given time; the next round starts after that time."""
@@ -150,10 +151,7 @@ class CutoverHold:
         try:
             await workflow.wait([question, rounds], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            question.cancel()
-            await workflow.wait([question])
-            # Retrieve the error of a cancelled question, or it would be logged.
-            _ = question.cancelled() or question.exception()
+            await cancel_and_wait(question)
         if rounds.done():
             rounds.result()
         question.result()
@@ -187,10 +185,7 @@ class CutoverHold:
         finally:
             # A round that completes in spite of its cancellation must not start another one.
             over.set()
-            task.cancel()
-            await asyncio.wait([task])
-            # Retrieve the error of a cancelled round, or it would be logged.
-            _ = task.cancelled() or task.exception()
+            await cancel_and_wait(task)
             self._verbs.open_gate()
             self._status.stop_waiting()
 
