@@ -40,7 +40,7 @@ class Deadline:
         return time.monotonic() > self._end
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Count:
     """The progress that is reported now.
 
@@ -53,6 +53,7 @@ class _Count:
         started: when the count began, by the monotonic clock.
         first: units done then, for example by the attempt before.
         rates: of the recent time.
+        most: units that were ever seen done; a job that reads twice counts from 0 again.
     """
 
     task: ProgressTask
@@ -63,6 +64,7 @@ class _Count:
     started: float
     first: int
     rates: RecentRates
+    most: int
 
 
 class ActivityContext:
@@ -93,7 +95,6 @@ class ActivityContext:
         self._scheduled = scheduled or datetime.now(UTC)
         self._stop = threading.Event()
         self._count: _Count | None = None
-        self._most = 0
         self._waiting: WaitReason | None = None
         self._ask_wait: Callable[[], WaitReason | None] = lambda: None
         #: Why the copy of this work is held; None while it runs.
@@ -142,18 +143,17 @@ class ActivityContext:
 
     def measure(self, task: ProgressTask, unit: ProgressUnit, total: int | None, done: Callable[[], int]) -> None:
         """Report progress by calling `done` for every heartbeat, until other progress is reported."""
-        self._most = 0
-        self._count = _Count(task, unit, total, done, "", time.monotonic(), 0, RecentRates())
+        self._count = _Count(task, unit, total, done, "", time.monotonic(), 0, RecentRates(), 0)
 
     def progress(
         self, task: ProgressTask, unit: ProgressUnit, done: int, total: int | None, *, detail: str = ""
     ) -> None:
         """Report how far the work is; `detail` says the same in other units."""
         old = self._count
-        same = old is not None and (old.task, old.unit) == (task, unit)
+        # Work that counts from the start again is measured by itself.
+        same = old is not None and (old.task, old.unit) == (task, unit) and old.most <= done
         begun = (old.started, old.first, old.rates) if old and same else (time.monotonic(), done, RecentRates())
-        self._most = 0
-        self._count = _Count(task, unit, total, lambda: done, detail, *begun)
+        self._count = _Count(task, unit, total, lambda: done, detail, *begun, done)
 
     def read(self, name: ReadingName, side: Side, value: int) -> None:
         """Report a reading of one side, until it is reported again or the activity ends."""
@@ -204,8 +204,8 @@ class ActivityContext:
         count = self._count
         if count is None:
             return None
-        # A job that reads twice counts from 0 again; progress must not go back.
-        done = self._most = max(self._most, count.done())
+        # Progress must not go back.
+        done = count.most = max(count.most, count.done())
         now = time.monotonic()
         rate = max(0, done - count.first) / max(now - count.started, 0.001)
         if self.held:

@@ -39,7 +39,9 @@ class RecentRates:
         self._counts: deque[tuple[float, int]] = deque()
 
     def add(self, at: float, done: int) -> None:
-        """Add a count; `at` is in seconds by any clock that does not go back."""
+        """Add a count; `at` is in seconds by any clock that does not go back. A smaller count begins again."""
+        if self._counts and done < self._counts[-1][1]:
+            self.restart()
         if self._counts and at - self._counts[-1][0] < self._apart:
             return
         self._counts.append((at, done))
@@ -47,7 +49,7 @@ class RecentRates:
             self._counts.popleft()
 
     def restart(self) -> None:
-        """Forget all counts, because the work rested."""
+        """Forget all counts, because the work rested or began again."""
         self._counts.clear()
 
     def range(self) -> RateRange | None:

@@ -160,6 +160,25 @@ def test_work_of_an_earlier_attempt_is_no_rate(monkeypatch: pytest.MonkeyPatch) 
     assert (progress.done, progress.rate, progress.eta_seconds) == (9_100, 5.0, 180.0)
 
 
+def test_count_that_goes_back_is_measured_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics that were drained and get messages again do not fail the step; what follows has its own rate."""
+    clock = iter(range(100))
+    monkeypatch.setattr("activities.lifecycle.context.time.monotonic", lambda: float(next(clock)))
+    context = ActivityContext()
+    for done in (10, 20, 30, 40, 50):
+        context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, 100)
+        context.report()
+    context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, 30, 100)
+    again = progress_of(context)
+    assert (again.done, again.rate, again.slowest, again.eta_seconds) == (30, 0, None, None)
+    for done in (32, 34, 36, 38):
+        context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, 100)
+        context.report()
+    context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, 40, 100)
+    progress = progress_of(context)
+    assert (progress.done, progress.slowest, progress.fastest) == (40, 2, 2)
+
+
 def test_recent_rates_are_part_of_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress has the slowest and the fastest rate of the recent reports, once there are some seconds of them."""
     clock = iter(range(100))

@@ -243,3 +243,12 @@ def test_a_rest_is_not_part_of_the_rates() -> None:
     rates.restart()
     rates.add(1_000, 10)
     assert rates.range() is None
+
+
+def test_a_count_that_begins_again_is_measured_by_itself() -> None:
+    """A second round of the same work gives no rate below 0, and the first round is not part of its rate."""
+    rates = RecentRates()
+    for second in range(20):
+        rates.add(second, 10 * second if second < 10 else 5 * (second - 10))
+        assert rates.range() in {None, RateRange(10.0, 10.0), RateRange(5.0, 5.0)}
+    assert rates.range() == RateRange(5.0, 5.0)
