@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cli.migrations import Servers
-from models.blue_green.input import BlueGreenInput, PulsarCluster
+from models.blue_green.input import BlueGreenInput, ClusterAddresses
 
 
 def servers(input: BlueGreenInput) -> Servers:
@@ -18,5 +18,5 @@ def servers(input: BlueGreenInput) -> Servers:
     return replace(_of("blue", input.cluster, input.blue), others=(green,), selects=selects)
 
 
-def _of(side: str, name: str, cluster: PulsarCluster) -> Servers:
+def _of(side: str, name: str, cluster: ClusterAddresses) -> Servers:
     return Servers(cluster=name, metadata=cluster.store, stores={side: cluster.store}, credentials=cluster.credentials)

@@ -58,7 +58,7 @@ def register(task: BlueGreenTask) -> Released:
     Raises:
         ClaimHeld: another migration holds the claim on one of them.
     """
-    with task.blue_store() as blue, task.green_store() as green:
+    with task.blue.store() as blue, task.green.store() as green:
         guard = task.keeper(blue)
         guard.take()
         guard.require()
@@ -71,11 +71,11 @@ def register(task: BlueGreenTask) -> Released:
 @step(BlueGreenTask)
 def disable_load_shedding(task: BlueGreenTask) -> None:
     """Disable load shedding and bundle splits on blue, and store green's address for redirected clients."""
-    with task.blue_store() as store:
+    with task.blue.store() as store:
         guard = task.keeper(store)
         claim = guard.renew()  # mutant: blue-green/late-step-takes-the-claim
-        dynamic, overridden = set(task.blue.brokers.dynamic_names()), task.blue.brokers.dynamic_values()
-        running = task.blue.brokers.runtime_configuration()
+        dynamic, overridden = set(task.blue.admin.brokers.dynamic_names()), task.blue.admin.brokers.dynamic_values()
+        running = task.blue.admin.brokers.runtime_configuration()
         changes = {name: value for name, value in KEEP_LOADED.items() if name in dynamic and running.get(name) != value}
         noted = {
             name: ChangedSetting(before=running.get(name), ours=value, overridden=name in overridden)
@@ -91,7 +91,7 @@ def disable_load_shedding(task: BlueGreenTask) -> None:
 @step(BlueGreenTask)
 def complete(task: BlueGreenTask) -> Completion:
     """Set the flag of the whole cluster if every namespace has moved; return what still uses blue."""
-    with task.blue_store() as store:
+    with task.blue.store() as store:
         guard = task.keeper(store)
         guard.renew()
         moved, _ = split_namespaces(task, store)
@@ -127,7 +127,7 @@ def complete(task: BlueGreenTask) -> Completion:
 @step(BlueGreenTask)
 def release(task: BlueGreenTask) -> Released:
     """Roll back: restore the settings of blue and release both claims; moved namespaces stay on green."""
-    with task.blue_store() as blue:
+    with task.blue.store() as blue:
         guard = task.keeper(blue)
         if not holds_claim(task, blue):
             # It was never taken, or an earlier attempt released it; nothing else is to be restored.
@@ -143,7 +143,7 @@ def release(task: BlueGreenTask) -> Released:
         notes += undrained_notes(task, blue)
         not_released = ""
         try:
-            with task.green_store() as green:
+            with task.green.store() as green:
                 notes += _forget_records(task, blue, green, guard.require)
                 green_keeper = task.keeper(green)
                 if holds_claim(task, green):
@@ -166,9 +166,9 @@ def finish(task: BlueGreenTask) -> Released:
         StoreUnreachable: a store does not answer; if it is blue's, the claim on green was released.
     """
     notes: list[str] = []
-    with task.green_store() as green:
+    with task.green.store() as green:
         try:
-            with task.blue_store() as blue:
+            with task.blue.store() as blue:
                 guard = task.keeper(blue)
                 if holds_claim(task, blue):
                     guard.renew()
@@ -198,7 +198,7 @@ def restore_settings(
     settings = guard.require().settings
     if not settings:
         return [], 0
-    now = task.blue.brokers.dynamic_values()
+    now = task.blue.admin.brokers.dynamic_values()
     # The previous value is there if an earlier attempt was lost in this function.
     ours = {
         name: setting
@@ -237,7 +237,7 @@ def _restore(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: s
         return
     # After the removal brokers keep the last value until they restart, so each must have the previous one before.
     _wait_until_applied(task, name, str(setting.before))
-    task.change_blue(
+    task.blue.change_or_never(
         connect=lambda admin: admin.brokers.dynamic_values(),
         fence=guard.require,
         change=lambda admin: admin.brokers.remove_dynamic(name),
@@ -245,7 +245,7 @@ def _restore(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: s
 
 
 def _set_dynamic(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: str, value: str) -> None:
-    task.change_blue(
+    task.blue.change_or_never(
         connect=lambda admin: admin.brokers.dynamic_values(),
         fence=guard.require,
         change=lambda admin: admin.brokers.set_dynamic(name, value),
@@ -264,7 +264,7 @@ def _wait_until_applied(task: AnyBlueGreenTask, name: str, value: str) -> None:
         return "" if is_applied else f"still runs without {name}={value}"
 
     # A broker that does not answer now is notified by its metadata store later.
-    await_on_brokers(task.context, task.blue_brokers(), lag_of, silent=set())
+    await_on_brokers(task.context, task.blue.brokers(), lag_of, silent=set())
 
 
 def _restore_after_earlier_run(task: AnyBlueGreenTask, store: CasStore) -> tuple[str, ...]:
@@ -308,7 +308,7 @@ def _set_address(
         guard.require,
         lambda now: ClusterMigration(migrated=flag(now), migrated_cluster_url=urls),
     )
-    wait_until_cluster_seen(task, cluster, wanted, task.blue_brokers())
+    wait_until_cluster_seen(task, cluster, wanted, task.blue.brokers())
 
 
 def sets_cluster_flag(task: AnyBlueGreenTask) -> bool:
@@ -317,7 +317,7 @@ def sets_cluster_flag(task: AnyBlueGreenTask) -> bool:
 
 
 def _defect_of_flag(task: AnyBlueGreenTask) -> str:
-    return _SYSTEM_TOPICS_FLAGGED if has_defect(task.blue_release, _SYSTEM_TOPICS_FLAGGED) else ""
+    return _SYSTEM_TOPICS_FLAGGED if has_defect(task.blue.release, _SYSTEM_TOPICS_FLAGGED) else ""
 
 
 def split_namespaces(task: AnyBlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
@@ -328,7 +328,7 @@ def split_namespaces(task: AnyBlueGreenTask, store: CasStore) -> tuple[list[str]
     """
     moved: list[str] = []
     staying: list[str] = []
-    for namespace in namespaces_of(task.blue):
+    for namespace in namespaces_of(task.blue.admin):
         if read_flag(store, namespace):
             moved.append(namespace)
         elif not is_of_brokers(namespace):  # mutant: blue-green/flag-of-the-cluster-over-what-stays
@@ -337,8 +337,8 @@ def split_namespaces(task: AnyBlueGreenTask, store: CasStore) -> tuple[list[str]
 
 
 def _busy(task: AnyBlueGreenTask, namespace: str) -> Iterable[FailedItem]:
-    topics = topics_of(task.blue, namespace)
-    for topic, why in zip(topics, task.each(topics, lambda topic: users_of(task.blue, topic)), strict=True):
+    topics = topics_of(task.blue.admin, namespace)
+    for topic, why in zip(topics, task.each(topics, lambda topic: users_of(task.blue.admin, topic)), strict=True):
         if why:
             yield FailedItem(path=str(topic), reason=why)
 

@@ -45,7 +45,7 @@ def distribute_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreen
 
     Nothing changes for clients. While the flag of the cluster is set, nothing can be created in any namespace.
     """
-    green, name = task.green, task.input.green_cluster
+    green, name = task.green.admin, task.input.green_cluster
     flag = green.clusters.migration(name)
     if flag is None or not flag.migrated or flag.migrated_cluster_url is None:
         return
@@ -55,13 +55,13 @@ def distribute_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreen
             set_flag(store, namespace, guard.require, migrated=True)
         except StoreNotFound:
             # The namespace was never used; brokers create its record.
-            task.change_green(
+            task.green.change_or_never(
                 connect=lambda admin, namespace=namespace: admin.namespaces.policies(namespace),
                 fence=guard.require,
                 change=lambda admin, namespace=namespace: admin.namespaces.set_migrated(namespace, migrated=True),
             )
     for namespace in changed:
-        wait_until_seen(task, namespace, migrated=True, by=task.green_brokers())
+        wait_until_seen(task, namespace, migrated=True, by=task.green.brokers())
     guard.renew(cluster_flag=True)
     _set_cluster_flag(task, guard, store, migrated=False)
 
@@ -79,7 +79,7 @@ def restore_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenCla
 
 def was_blue(task: AnyBlueGreenTask) -> bool:
     """Return whether green was the blue cluster of an earlier migration."""
-    return task.green.clusters.migration(task.input.green_cluster) is not None
+    return task.green.admin.clusters.migration(task.input.green_cluster) is not None
 
 
 def reopen_namespace(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
@@ -91,7 +91,7 @@ def reopen_namespace(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     if not was_blue(task):
         return
     delete_terminated(task, guard)
-    with task.green_store() as store:
+    with task.green.store() as store:
         if read_flag(store, guard.namespace):
             guard.note(green_flag=True)
             set_flag(store, guard.namespace, guard.require, migrated=False)
@@ -103,18 +103,18 @@ def reopen_namespace(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
 
 def wait_until_seen_off(task: AnyBlueGreenTask, namespace: str) -> None:
     """Wait until no broker of green redirects a namespace's clients."""
-    wait_until_seen(task, namespace, migrated=False, by=task.green_brokers())
+    wait_until_seen(task, namespace, migrated=False, by=task.green.brokers())
 
 
 def restore_redirect(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> str:
     """Set green's flag of a namespace again, as before its batch; return why not, if green has clients of it."""
     if not guard.require().green_flag:
         return ""
-    topics = topics_of(task.green, guard.namespace)
+    topics = topics_of(task.green.admin, guard.namespace)
     uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
     used = [topic for topic, used in zip(topics, uses, strict=True) if used]
     if not used:
-        with task.green_store() as green_store:
+        with task.green.store() as green_store:
             set_flag(green_store, guard.namespace, guard.require, migrated=True)
             if changed := _noted_policy(green_store, guard.namespace):
                 compare_and_set_policy(green_store, guard, INACTIVE, changed)
@@ -135,19 +135,19 @@ def used_on_green(task: AnyBlueGreenTask, store: CasReader, topic: TopicName) ->
         store: blue's metadata store, which has the records of copies.
         topic: the topic.
     """
-    stats = check_topic(task.green, topic).stats
+    stats = check_topic(task.green.admin, topic).stats
     if stats is None:
         return False
     consumers = any(sub.consumers for sub in stats.client_subscriptions.values())
     recorded = read_record(store, topic)
     copied = recorded.record.positions.last if recorded else None
-    _, ledgers = read_managed_ledger(task.green, topic)
+    _, ledgers = read_managed_ledger(task.green.admin, topic)
     return bool(stats.publishers) or consumers or count_after(ledgers, copied[1] if copied else EARLIEST) > 0
 
 
 def clear_remaining_flags(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim]) -> None:
     """Take off green's remaining flags before blue's cluster flag is set: else both would redirect to each other."""
-    with task.green_store() as store:
+    with task.green.store() as store:
         for namespace in flagged_namespaces(store, _own_namespaces(task)):
             set_flag(store, namespace, guard.require, migrated=False)
             wait_until_seen_off(task, namespace)
@@ -173,10 +173,10 @@ def terminated_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName,
     rules = _rules(task)
 
     def check(topic: TopicName) -> TerminatedTopic:
-        return TerminatedTopic(users_of(task.green, topic), deletion_refusal(rules, topic))
+        return TerminatedTopic(users_of(task.green.admin, topic), deletion_refusal(rules, topic))
 
-    topics = topics_of(task.green, namespace)
-    infos = task.each(topics, lambda topic: stored(task.green, topic))
+    topics = topics_of(task.green.admin, namespace)
+    infos = task.each(topics, lambda topic: stored(task.green.admin, topic))
     terminated = [topic for topic, info in zip(topics, infos, strict=True) if info and info.migrated]
     return dict(zip(terminated, task.each(terminated, check), strict=True))
 
@@ -198,7 +198,7 @@ def delete_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
 
     def delete(topic: TopicName) -> None:
         with suppress(AdminNotFound):
-            task.change_green(
+            task.green.change_or_never(
                 connect=lambda admin: admin.topics.internal_info(topic),
                 fence=guard.require,
                 change=lambda admin: admin.topics.delete(topic),
@@ -208,7 +208,7 @@ def delete_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
 
 
 def _rules(task: AnyBlueGreenTask) -> DeletionRules:
-    return DeletionRules(task.green, task.input.cluster, task.input.discard_retained, "discard_retained")
+    return DeletionRules(task.green.admin, task.input.cluster, task.input.discard_retained, "discard_retained")
 
 
 def after_failback(
@@ -245,7 +245,7 @@ def _set_cluster_flag(
         return ClusterMigration(migrated=migrated, migrated_cluster_url=now and now.migrated_cluster_url)
 
     wanted = set_cluster_flag(store, name, guard.require, change)
-    wait_until_cluster_seen(task, name, wanted, task.green_brokers())
+    wait_until_cluster_seen(task, name, wanted, task.green.brokers())
 
 
 def _noted_policy(store: CasReader, namespace: str) -> Changed | None:
@@ -256,4 +256,4 @@ def _noted_policy(store: CasReader, namespace: str) -> Changed | None:
 
 def _own_namespaces(task: AnyBlueGreenTask) -> list[str]:
     """Return the namespaces of green, without those of Pulsar itself."""
-    return [name for name in namespaces_of(task.green) if not name.startswith("pulsar/")]
+    return [name for name in namespaces_of(task.green.admin) if not name.startswith("pulsar/")]

@@ -24,17 +24,17 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 @step(BlueGreenTask, reads_only=True)
 def census(task: BlueGreenTask) -> Census:
     """Return connections to blue, settings that were changed since COMPLETE, and topics that cannot be drained."""
-    with task.blue_store() as store:
+    with task.blue.store() as store:
         moved = _moved(store)
         # mutant: blue-green/undrainable-topics-are-not-seen
         undrained = [name for name, record in records(store).items() if record.stage is Stage.FLIPPED]
         drift = [f"the flag of {namespace} was taken off" for namespace in moved if not read_flag(store, namespace)]
-    flag = task.blue.clusters.migration(task.input.cluster)
+    flag = task.blue.admin.clusters.migration(task.input.cluster)
     if flag is None or flag.migrated_cluster_url != urls_of(task.input.green):
         drift.append(f"brokers of {task.input.cluster} no longer have the address of {task.input.green_cluster}")
-    connections = {url: admin.brokers.connections() for url, admin in task.blue_brokers()}
+    connections = {url: admin.brokers.connections() for url, admin in task.blue.brokers()}
     return Census(
-        topics=sum(len(topics_of(task.blue, namespace)) for namespace in moved),
+        topics=sum(len(topics_of(task.blue.admin, namespace)) for namespace in moved),
         connections=sum(connection.active for connection in connections.values()),
         opened={url: connection.opened for url, connection in connections.items()},
         drift=tuple(drift[:NAMED]),
@@ -44,9 +44,9 @@ def census(task: BlueGreenTask) -> Census:
 
 def _undrainable(task: AnyBlueGreenTask, namespace: str) -> list[str]:
     """Return topics of an undrained namespace that were unloaded, and that consumers cannot read, in words."""
-    states = task.each(topics_of(task.blue, namespace), lambda topic: check_topic(task.blue, topic))
+    states = task.each(topics_of(task.blue.admin, namespace), lambda topic: check_topic(task.blue.admin, topic))
     blocked = [state.topic for state in states if state.blocked]
-    infos = task.each(blocked, lambda topic: stored(task.blue, topic))
+    infos = task.each(blocked, lambda topic: stored(task.blue.admin, topic))
     return [
         f"{topic} was unloaded before it was drained, and consumers cannot read its remaining messages "
         f"({needed_by(info)})"
@@ -60,11 +60,11 @@ def clean_up(task: BlueGreenTask) -> CleanupStep:
     """Delete a limited number of blue's unused topics, then the metadata of their partitioned topics."""
     deleted = remaining = 0
     refused: list[FailedItem] = []
-    with task.blue_store() as store:
+    with task.blue.store() as store:
         for namespace in _moved(store):
             guard = NamespaceGuard(store, task.attempt, namespace)
             guard.take()
-            waiting, undeletable = topics_of(task.blue, namespace), list[FailedItem]()
+            waiting, undeletable = topics_of(task.blue.admin, namespace), list[FailedItem]()
             # Refused topics do not count against the limit, so that they never keep later ones from being deleted.
             while waiting and (limit := task.input.cleanup_limit - deleted) > 0:
                 now, waiting = waiting[:limit], waiting[limit:]
@@ -85,12 +85,12 @@ def _moved(store: CasStore) -> list[str]:
 
 
 def _delete(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> FailedItem | None:
-    rules = DeletionRules(task.blue, task.input.green_cluster, task.input.cleanup_retained, "cleanup_retained")
+    rules = DeletionRules(task.blue.admin, task.input.green_cluster, task.input.cleanup_retained, "cleanup_retained")
     if why := deletion_refusal(rules, topic) or _lacking_on_green(task, topic):
         return FailedItem(path=str(topic), reason=why)
     return _unless_refused(
         str(topic),
-        lambda: task.change_blue(
+        lambda: task.blue.change_or_never(
             connect=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
             change=lambda admin: admin.topics.delete(topic),  # mutant: blue-green/deletion-that-may-arrive-late
@@ -110,7 +110,7 @@ def _unless_refused(path: str, delete: Callable[[], None]) -> FailedItem | None:
 
 def _lacking_on_green(task: AnyBlueGreenTask, topic: TopicName) -> str:
     try:
-        task.green.subscriptions.names(topic)
+        task.green.admin.subscriptions.names(topic)
     except AdminNotFound:
         return f"{task.input.green_cluster} has no such topic"
     return ""
@@ -120,7 +120,7 @@ def _delete_partitioned(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[F
     """Delete the metadata of partitioned topics without partitions; return those that must stay."""
     refused: list[FailedItem] = []
     try:
-        names = task.blue.topics.partitioned_names(guard.namespace)
+        names = task.blue.admin.topics.partitioned_names(guard.namespace)
     except AdminNotFound:
         # The namespace is gone.
         return []
@@ -138,7 +138,7 @@ def _delete_partitioned(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[F
 
 
 def _delete_whole(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> None:
-    task.change_blue(
+    task.blue.change_or_never(
         connect=lambda admin: admin.topics.partitions(topic),
         fence=guard.require,
         change=lambda admin: admin.topics.delete_partitioned(topic),
@@ -147,6 +147,6 @@ def _delete_whole(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicNam
 
 def _partitions_on_green(task: AnyBlueGreenTask, topic: TopicName) -> int:
     try:
-        return task.green.topics.partitions(topic)
+        return task.green.admin.topics.partitions(topic)
     except AdminNotFound:
         return 0

@@ -33,7 +33,7 @@ def is_of_brokers(namespace: str) -> bool:
 
 def scalable_topics(task: AnyBlueGreenTask, namespace: str) -> list[str]:
     """Return the scalable topics of a namespace of blue; its flag does not move them."""
-    return task.blue_scalable.scalable_topics.names(namespace) if task.blue_scalable else []
+    return task.blue.scalable.scalable_topics.names(namespace) if task.blue.scalable else []
 
 
 def selected(admin: PulsarAdminReader, input: BlueGreenInput) -> list[str]:
@@ -45,7 +45,7 @@ def selected(admin: PulsarAdminReader, input: BlueGreenInput) -> list[str]:
 @step(BlueGreenTask, name="list_namespaces", reads_only=True)
 def page(task: BlueGreenTask, cursor: str, limit: int) -> Page:
     """Return the namespaces after a cursor. A new namespace that sorts before it is reported by COMPLETE."""
-    names = selected(task.blue, task.input)
+    names = selected(task.blue.admin, task.input)
     ranks = [(task.input.rank(name), name) for name in names]
     after = [name for rank, name in ranks if not cursor or (rank, name) > (task.input.rank(cursor), cursor)]
     items = tuple(WaveItem(name=name) for name in after[:limit])
@@ -55,7 +55,7 @@ def page(task: BlueGreenTask, cursor: str, limit: int) -> Page:
 @step(BlueGreenTask)
 def record_failures(task: BlueGreenTask, failures: list[FailedItem], offset: int) -> str:
     """Store failed namespaces in blue's metadata store, a node for each call; return the path."""
-    with task.blue_store() as store:
+    with task.blue.store() as store:
         task.keeper(store).renew()
         record_failed_items(store, failures, offset)
     return f"{FAILED_ITEMS} of {task.input.blue.metadata_url}"

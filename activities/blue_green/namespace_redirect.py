@@ -19,7 +19,7 @@ from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.records.cluster_flag import read_cluster_flag
 from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import FLIPPED, NamespaceClaim
-from models.blue_green.input import PulsarCluster
+from models.blue_green.input import ClusterAddresses
 from models.lifecycle.claim import namespace_record
 from models.lifecycle.failures import summarize
 from models.lifecycle.status import WaitKind
@@ -29,7 +29,7 @@ _SESSION_ENDS_WITHIN = 35.0
 _ASK_EVERY = 1.0
 
 
-def urls_of(cluster: PulsarCluster) -> ClusterUrls:
+def urls_of(cluster: ClusterAddresses) -> ClusterUrls:
     """Return the addresses to which brokers redirect clients of a cluster."""
     return ClusterUrls(
         service_url=cluster.service_url,
@@ -41,11 +41,11 @@ def urls_of(cluster: PulsarCluster) -> ClusterUrls:
 
 def sends_to_green(task: AnyBlueGreenTask) -> bool:
     """Return whether blue's brokers would redirect clients to green's address."""
-    flag = task.blue.clusters.migration(task.input.cluster)
+    flag = task.blue.admin.clusters.migration(task.input.cluster)
     return flag is not None and flag.migrated_cluster_url == urls_of(task.input.green)
 
 
-def redirect_problem(task: AnyBlueGreenTask, urls: ClusterUrls | None, cluster: PulsarCluster, name: str) -> str:
+def redirect_problem(task: AnyBlueGreenTask, urls: ClusterUrls | None, cluster: ClusterAddresses, name: str) -> str:
     """Return why an address does not lead to a cluster; empty if it does.
 
     Args:
@@ -110,7 +110,7 @@ def wait_until_seen(
         is_seen = _is_migrated(admin, namespace, wanted=migrated) is migrated
         return "" if is_seen else f"does not see the new flag of {namespace} (migrated={migrated})"
 
-    await_on_brokers(task.context, task.blue_brokers() if by is None else by, lag_of, silent=silent)
+    await_on_brokers(task.context, task.blue.brokers() if by is None else by, lag_of, silent=silent)
 
 
 def require_answers(task: AnyBlueGreenTask) -> None:
@@ -120,7 +120,7 @@ def require_answers(task: AnyBlueGreenTask) -> None:
         StoreConflict: a broker does not answer for longer than the session of a dead broker lasts.
     """
     deadline = task.context.deadline(_SESSION_ENDS_WITHIN)
-    while silent := [name for name, admin in task.blue_brokers_now() if not _answers(admin)]:
+    while silent := [name for name, admin in task.blue.brokers_now() if not _answers(admin)]:
         if deadline.passed:
             raise StoreConflict(
                 f"nothing is flipped: registered brokers of {task.input.cluster} do not answer: {summarize(silent)}. "
@@ -186,7 +186,7 @@ def conflicting_redirect(task: AnyBlueGreenTask, store: CasReader) -> str:
     flag = read_cluster_flag(store, task.input.cluster)
     if flag and flag.migrated:
         return f"all clients of {task.input.cluster} are redirected {where}"
-    names = _redirected(task, store, records(store), namespaces_of(task.blue))
+    names = _redirected(task, store, records(store), namespaces_of(task.blue.admin))
     return f"clients of {summarize(sorted(names))} are redirected {where}" if names else ""
 
 
@@ -211,5 +211,5 @@ def _redirected(
 
 def _has_terminated_topics(task: AnyBlueGreenTask, namespace: str) -> bool:
     """Return whether any topic of a namespace was terminated by a flip."""
-    infos = task.each(topics_of(task.blue, namespace), lambda topic: stored(task.blue, topic))
+    infos = task.each(topics_of(task.blue.admin, namespace), lambda topic: stored(task.blue.admin, topic))
     return any(info is not None and info.migrated for info in infos)

@@ -81,7 +81,7 @@ def restore_policy(task: AnyBlueGreenTask, guard: NamespaceGuard, policy: Overri
 
     Wait until brokers of blue see it: their policies may be copied to green next, without ours.
     """
-    return overridden_policies.restore_policy(guard, policy, task.context, task.blue_brokers)
+    return overridden_policies.restore_policy(guard, policy, task.context, task.blue.brokers)
 
 
 def as_before(policies: Policies, record: NamespaceClaim | None, cluster: str) -> Policies:

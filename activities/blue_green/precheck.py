@@ -116,26 +116,26 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
     check_clusters(task, findings)
     if findings.blockers:
         return _unusable(task, findings)
-    everything = namespaces_of(task.blue)
+    everything = namespaces_of(task.blue.admin)
     check_patterns(task.input, findings, everything)
-    names = selected(task.blue, task.input)
+    names = selected(task.blue.admin, task.input)
     if not names:
         patterns = ", ".join(task.input.namespaces)
         cause = f"no namespace of {task.input.cluster} matches {patterns}"
         findings.block("NOTHING_SELECTED", cause, "correct the patterns")
     names = check_namespace_names(findings, names)
-    check_redirect(findings, task.blue_release, task.input.green)
+    check_redirect(findings, task.blue.release, task.input.green)
     check_green(task, findings, names)
     isolated = "the isolation of namespaces"
     findings.check(isolated, lambda: check_isolation(task, findings, names), of="GREEN")
     check_clients(task, findings, names)
     recreated = check_failback(task, findings, names)
-    with task.blue_store() as store:
+    with task.blue.store() as store:
         redirected, blue_records = redirected_namespaces(task, store, names), records(store)
-    with task.green_store() as store:
+    with task.green.store() as store:
         green_records = records(store)
     usage, lines, missing = _Usage(lacking_address(task.input.green)), list[str](), 0
-    census, settings = FeatureCensus(task.input.cluster), task.green.brokers.runtime_configuration()
+    census, settings = FeatureCensus(task.input.cluster), task.green.admin.brokers.runtime_configuration()
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in redirected:
@@ -143,12 +143,12 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
                 f"clients of {name} are redirected to {task.input.green_cluster} already; its move is completed"
             )
             continue
-        blue = read_namespace(task.blue, name, task.context.check)
+        blue = read_namespace(task.blue.admin, name, task.context.check)
         if blue is None:
             continue
         # Without overrides that an earlier run did not restore.
         blue = replace(blue, policies=as_before(blue.policies, blue_records.get(name), task.input.cluster))
-        green = read_namespace(task.green, name, task.context.check)
+        green = read_namespace(task.green.admin, name, task.context.check)
         if green is not None:
             green = after_failback(green, recreated, green_records.get(name), task.input.green_cluster)
         check_replication(task, findings, blue)
@@ -157,7 +157,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         check_resource_group(task, findings, blue)
         blue = check_topics(task, findings, blue)
         differing = ignore_own_copies(
-            task, name, differences(blue, green, names=task.names, release=task.green_release)
+            task, name, differences(blue, green, names=task.names, release=task.green.release)
         )
         missing += sum(1 for difference in differing if difference.kind is DifferenceKind.MISSING)
         judge(task, findings, name, differing)
@@ -194,16 +194,16 @@ def _unusable(task: AnyBlueGreenTask, findings: Findings) -> Precheck:
     result = Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
     if any(blocker.code.startswith(_NOT_BLUE) for blocker in findings.blockers):
         return result
-    return _covered(task, result, FeatureCensus(task.input.cluster), selected(task.blue, task.input))
+    return _covered(task, result, FeatureCensus(task.input.cluster), selected(task.blue.admin, task.input))
 
 
 def _green_facts(task: AnyBlueGreenTask, findings: Findings, names: Sequence[str]) -> dict[str, str]:
     """Return the facts of green that a receipt keeps, and which namespaces move."""
-    facts = {"green release": str(task.green_release), "namespaces": names_fact(names)}
+    facts = {"green release": str(task.green.release), "namespaces": names_fact(names)}
     store = task.input.green.store
 
     def read() -> None:
-        with open_reader(store, task.stores(task.input.green)) as reader:
+        with open_reader(store, task.green.stores) as reader:
             facts.update({f"green {name}": fact for name, fact in cluster_facts(reader, store).items()})
 
     findings.check("the metadata store of green", read, of="GREEN")
@@ -211,7 +211,7 @@ def _green_facts(task: AnyBlueGreenTask, findings: Findings, names: Sequence[str
 
 
 def _covered(task: AnyBlueGreenTask, result: Precheck, census: FeatureCensus, namespaces: Sequence[str]) -> Precheck:
-    store, access = task.input.blue.store, task.stores(task.input.blue)
+    store, access = task.input.blue.store, task.blue.stores
     result = task.with_throttle_warnings(result, task.input.auto_throttle, task.input.blue.credentials)
     return covered(
         result, task.input, census, lambda census: task.survey(census, namespaces), store=store, access=access
@@ -304,11 +304,11 @@ def _judge(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) -> None:
     for items, what in listed:
         if items:
             findings.warn(f"{len(items)} {what}: {summarize(sorted(items))}")
-    if usage.own_rates and has_defect(task.blue_release, _REOPENS) and _REOPENS not in task.input.accept_defects:
+    if usage.own_rates and has_defect(task.blue.release, _REOPENS) and _REOPENS not in task.input.accept_defects:
         findings.block(
             "OWN_PUBLISH_RATE",
             f"{len(usage.own_rates)} topics have their own publish rate, so they are terminated during writes. "
-            f"Brokers of {task.blue_release} can lose acknowledged messages then ({_REOPENS}, #26680): "
+            f"Brokers of {task.blue.release} can lose acknowledged messages then ({_REOPENS}, #26680): "
             f"{summarize(sorted(usage.own_rates))}",
             "remove these rates until the flip is complete (pulsar-admin topicPolicies remove-publish-rate), or "
             f'upgrade blue. To accept the loss, set "accept_defects": ["{_REOPENS}"]',
@@ -324,7 +324,7 @@ def _judge(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) -> None:
         findings.warn(
             f"{len(usage.idle)} subscriptions without consumers continue with a copy: {summarize(usage.idle)}"
         )
-    if FUNCTIONS in namespaces_of(task.blue):
+    if FUNCTIONS in namespaces_of(task.blue.admin):
         findings.warn(
             f"functions and connectors run on {task.input.cluster}, and {FUNCTIONS} does not move, so the flag of the "
             f"whole cluster is not set: start them on {task.input.green_cluster}"
@@ -332,9 +332,9 @@ def _judge(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) -> None:
 
 
 def _risk_of_non_persistent(task: AnyBlueGreenTask) -> str:
-    if task.blue_release.has(Behaviour.REDIRECTS_ALL_CONSUMERS):
+    if task.blue.release.has(Behaviour.REDIRECTS_ALL_CONSUMERS):
         return "messages that are sent to them on green before their consumers have moved are lost"
-    return f"brokers of {task.blue_release} do not redirect their consumers (#26075): restart them after the flip"
+    return f"brokers of {task.blue.release} do not redirect their consumers (#26075): restart them after the flip"
 
 
 def _upgrade(usage: _Usage) -> str:
@@ -370,4 +370,4 @@ def _questions(task: AnyBlueGreenTask, usage: _Usage) -> Iterable[str]:
 
 
 def _stores(task: AnyBlueGreenTask) -> tuple[Access, Access]:
-    return task.stores(task.input.blue), task.stores(task.input.green)
+    return task.blue.stores, task.green.stores

@@ -16,20 +16,20 @@ from models.blue_green.results import Provision
 @step(BlueGreenTask)
 def provision(task: BlueGreenTask) -> Provision:
     """Create what green lacks, namespace by namespace, and compare both clusters again."""
-    with task.green_store() as store:
+    with task.green.store() as store:
         guard = task.keeper(store)
         guard.renew()
         distribute_cluster_flag(task, guard, store)
         # Nothing can be created in a namespace that green still redirects; its batch does that.
-        namespaces = selected(task.blue, task.input)
+        namespaces = selected(task.blue.admin, task.input)
         coming_back = flagged_namespaces(store, namespaces)
-        with task.blue_store() as blue:
+        with task.blue.store() as blue:
             moved = redirected_namespaces(task, blue, namespaces)
         namespaces = [name for name in namespaces if name not in coming_back and name not in moved]
-        ids = raise_ids(task.input, task.stores(task.input.blue), task.stores(task.input.green), guard.require)
+        ids = raise_ids(task.input, task.blue.stores, task.green.stores, guard.require)
         result = provision_all(task, namespaces, guard.require)
         if ids:
             # Last: brokers may have created topics before they saw the raised ids.
-            renew_ledgers(task.green, task.change_green, namespaces, ids, guard.require)
+            renew_ledgers(task.green.admin, task.green.change_or_never, namespaces, ids, guard.require)
         require_clients(task, namespaces)
         return result

@@ -139,7 +139,7 @@ def note_consumers(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], sto
     """Note subscriptions that got consumers after LOAD, so that their backlog is not skipped as idle."""
     for guard in guards:
         before = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
-        states = task.each(before, lambda topic: check_topic(task.blue, topic))
+        states = task.each(before, lambda topic: check_topic(task.blue.admin, topic))
         now = {state.topic: clients_of(state.stats) for state in states if state.stats}
         after = {topic: _with_consumers(clients, now.get(topic, TopicClients())) for topic, clients in before.items()}
         if after != before:

@@ -87,19 +87,19 @@ def terminate_again(
 
 def may_reopen(task: AnyBlueGreenTask) -> bool:
     """Return whether blue's brokers may reopen terminated topics."""
-    return has_defect(task.blue_release, _REOPENS)  # mutant: blue-green/topics-that-stay-open
+    return has_defect(task.blue.release, _REOPENS)  # mutant: blue-green/topics-that-stay-open
 
 
 def _if_open(task: AnyBlueGreenTask, topic: TopicName) -> InternalStats | None:
     """Return the topic's managed ledger if the broker has reopened or fenced it; None otherwise."""
     # If it does not exist or is not loaded, the stored state counts.
     with suppress(AdminNotFound, AdminServerError):
-        stats = task.blue.topics.internal_stats(topic)
+        stats = task.blue.admin.topics.internal_stats(topic)
         # The broker could not store the termination, so the store cannot be asked.
         if stats.state == _FENCED:
             return stats
         if may_reopen(task) and not stats.terminated and stats.state not in _CLOSED:
-            info = stored(task.blue, topic)
+            info = stored(task.blue.admin, topic)
             return stats if info and info.marked else None
     return None
 
@@ -107,7 +107,7 @@ def _if_open(task: AnyBlueGreenTask, topic: TopicName) -> InternalStats | None:
 def _unload(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> str:
     # It was deleted or unloaded since.
     with suppress(AdminNotFound, AdminServerError):
-        task.change_blue(
+        task.blue.change_or_never(
             connect=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
             change=lambda admin: admin.topics.unload(topic),
@@ -120,7 +120,7 @@ def _terminate(
 ) -> str:
     saved = {TopicName.parse(name): clients for name, clients in saved_clients(store, guard.namespace).items()}
     clients = saved.get(topic, TopicClients())
-    info = stored(task.blue, topic)
+    info = stored(task.blue.admin, topic)
     first = info.terminated_position if info else None
     missed = tuple(sorted({*clients.missed, *_lacking(clients.consumers, stats)}))
 
@@ -130,12 +130,12 @@ def _terminate(
 
     # Noted before the call: after it, another attempt cannot see that the topic was open.
     save_missed(missed)
-    end = task.change_blue(
+    end = task.blue.change_or_never(
         connect=lambda admin: admin.topics.internal_info(topic),
         fence=guard.require,
         change=lambda admin: admin.topics.terminate(topic),
     )
-    entries = _entries_between(first, end, stored(task.blue, topic))
+    entries = _entries_between(first, end, stored(task.blue.admin, topic))
     note = f"{topic} was terminated at {_text(first)}, reopened by its broker (#26680), and terminated again at "
     note += _text(end)
     if not entries:
@@ -249,7 +249,7 @@ def reload_topics(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore
     """
     hold_writes(task, [guard])  # mutant: blue-green/flag-taken-off-without-a-limit
     override_policies(guard, AUTO_CREATION)  # mutant: blue-green/clients-create-topics-while-the-flag-is-off
-    wait_until_known(guard, AUTO_CREATION, task.context, task.blue_brokers)
+    wait_until_known(guard, AUTO_CREATION, task.context, task.blue.brokers)
     task.context.waiting_for(WaitKind.CLIENTS, f"{len(topics)} topics to be loaded again, {topics[0]} among them")
     set_flag(store, guard.namespace, guard.require, migrated=False)
     try:
@@ -279,9 +279,9 @@ def _wait_until_terminated(
     done: set[TopicName] = set()
     reopened: dict[TopicName, str] = {}
     while True:
-        topics = {guard: topics_of(task.blue, guard.namespace) for guard in guards}
+        topics = {guard: topics_of(task.blue.admin, guard.namespace) for guard in guards}
         waiting = [topic for names in topics.values() for topic in names if topic not in done]
-        terminated = task.each(waiting, lambda topic: is_terminated(task.blue, topic))
+        terminated = task.each(waiting, lambda topic: is_terminated(task.blue.admin, topic))
         done |= {topic for topic, is_done in zip(waiting, terminated, strict=True) if is_done}
         pending = [topic for topic in waiting if topic not in done]
         count = len(done) + len(pending)
@@ -308,7 +308,7 @@ def _wait_until_terminated(
 def _reload_blocked(
     task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]
 ) -> None:
-    states = task.each(topics, lambda topic: check_topic(task.blue, topic))
+    states = task.each(topics, lambda topic: check_topic(task.blue.admin, topic))
     blocked = [state.topic for state in states if state.blocked]
     if blocked:
         reload_topics(task, guard, store, blocked)

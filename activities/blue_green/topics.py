@@ -80,7 +80,7 @@ def load_topics(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[Top
 
     def load(topic: TopicName) -> TopicState:
         nonlocal done
-        state = check_topic(task.blue, topic)
+        state = check_topic(task.blue.admin, topic)
         done += 1
         return state
 

@@ -57,7 +57,9 @@ def hold_writes(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> flo
     """Throttle topics that are not terminated, and return the time since which no writes were seen."""
     since = time.monotonic()
     topics = {
-        guard: [topic for topic in topics_of(task.blue, guard.namespace) if not is_terminated(task.blue, topic)]
+        guard: [
+            topic for topic in topics_of(task.blue.admin, guard.namespace) if not is_terminated(task.blue.admin, topic)
+        ]
         for guard in guards
     }
     topics = {guard: names for guard, names in topics.items() if names}
@@ -76,8 +78,8 @@ def throttled_rate(task: AnyBlueGreenTask, guard: NamespaceGuard) -> OverriddenP
     if noted := guard.require().publish_rate:
         return rate(cluster, PublishRate.model_validate(noted.ours).publish_throttling_rate_in_byte)
     limit = task.input.throttle_bytes
-    if has_defect(task.blue_release, _LIMIT_LIFTED_LATE):
-        topics = topics_of(task.blue, guard.namespace)
+    if has_defect(task.blue.release, _LIMIT_LIFTED_LATE):
+        topics = topics_of(task.blue.admin, guard.namespace)
         rounds = task.each(topics, lambda topic: _bytes_per_round(task, topic))
         limit = max(limit, limit_for_hold_time(rounds, _hold_seconds(task)))
     return rate(cluster, limit)
@@ -122,10 +124,10 @@ def bytes_per_round(stats: TopicStats, inside: InternalStats, seconds: float) ->
 
 
 def _bytes_per_round(task: AnyBlueGreenTask, topic: TopicName) -> float:
-    stats = check_topic(task.blue, topic).stats
+    stats = check_topic(task.blue.admin, topic).stats
     if stats is None or not stats.publishers:
         return 0.0
-    return bytes_per_round(stats, task.blue.topics.internal_stats(topic), _hold_seconds(task))
+    return bytes_per_round(stats, task.blue.admin.topics.internal_stats(topic), _hold_seconds(task))
 
 
 def lift_publish_limit(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
@@ -137,8 +139,8 @@ def lift_publish_limit(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
 def lift_limit_if_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
     """Lift the publish limit, unless the namespace has its flag and topics that brokers have not terminated yet."""
     if is_held_back(guard.require()) and read_flag(guard.store, guard.namespace):
-        topics = topics_of(task.blue, guard.namespace)
-        if not all(task.each(topics, lambda topic: is_terminated(task.blue, topic))):
+        topics = topics_of(task.blue.admin, guard.namespace)
+        if not all(task.each(topics, lambda topic: is_terminated(task.blue.admin, topic))):
             return ""
     return lift_publish_limit(task, guard)
 
@@ -201,7 +203,7 @@ def _valid_for(task: AnyBlueGreenTask) -> float:
 
 def topics_by_guard(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> dict[NamespaceGuard, list[TopicName]]:
     """Return the topics of some namespaces of blue."""
-    return {guard: topics_of(task.blue, guard.namespace) for guard in guards}
+    return {guard: topics_of(task.blue.admin, guard.namespace) for guard in guards}
 
 
 def wait_until_quiet(
@@ -243,7 +245,7 @@ def wait_until_quiet_since(
     while same < same_checks:
         checks += 1
         since = time.monotonic()
-        states = task.each(every, lambda topic: check_topic(task.blue, topic))
+        states = task.each(every, lambda topic: check_topic(task.blue.admin, topic))
         loaded = [state.topic for state in states if state.stats]
         report_blue_backlog(task.context, filter(None, (state.stats for state in states)))
         now = {state.topic: traffic_of(state.stats) if state.stats else Traffic() for state in states}
@@ -287,7 +289,7 @@ def _unconfirmed(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[To
     def count(topic: TopicName) -> int:
         # It was deleted, or unloaded, which closes its ledger.
         with suppress(AdminNotFound, AdminServerError):
-            return task.blue.topics.internal_stats(topic).pending_add_entries_count
+            return task.blue.admin.topics.internal_stats(topic).pending_add_entries_count
         return 0
 
     counts = task.each(topics, count)
@@ -344,13 +346,13 @@ def require_whole_messages(task: AnyBlueGreenTask, topics: Sequence[TopicName]) 
 
 def _problem(task: AnyBlueGreenTask, topic: TopicName) -> str:
     """Return which message of a topic is incomplete, or may be, in words; empty for none."""
-    stats = check_topic(task.blue, topic).stats
+    stats = check_topic(task.blue.admin, topic).stats
     if stats is None or not stats.publishers:  # mutant: blue-green/chunk-of-a-topic-that-was-loaded-again
         return ""
     # The counter of chunks may be 0: the first chunk may have been stored before the topic was loaded again.
     try:
-        ledgers = ledger_lengths(task.blue.topics.internal_stats(topic))
-        heads = (task.blue.topics.entry_head(topic, position) for position in _backwards(ledgers))
+        ledgers = ledger_lengths(task.blue.admin.topics.internal_stats(topic))
+        heads = (task.blue.admin.topics.entry_head(topic, position) for position in _backwards(ledgers))
         return unfinished_of(heads, {client.producer_name for client in stats.publishers})
     except AdminNotFound:
         # The topic, or a trimmed ledger, was deleted.

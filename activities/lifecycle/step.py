@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from temporalio import activity
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.pacer import Brakes, Pacer, objections
+from activities.lifecycle.parallel import ItemT, ResultT, map_concurrent
 from activities.lifecycle.polling import PollResult, poll
 from activities.lifecycle.runner import require_open, run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
@@ -35,7 +36,6 @@ from spark.engine import SparkEngine
 from spark.run import RunStopped
 
 ArgsT = ParamSpec("ArgsT")
-ResultT = TypeVar("ResultT")
 PrecheckT = TypeVar("PrecheckT", bound=PrecheckResult)
 InputT_co = TypeVar("InputT_co", bound=WorkflowInput, covariant=True)
 
@@ -112,6 +112,10 @@ class StepTask(Generic[InputT_co]):
     def engine(self) -> SparkEngine:
         """The Spark session of this process."""
         return self.runtime.engine
+
+    def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
+        """Return the results of a function for many items, some at the same time; see `parallel.map_concurrent`."""
+        return map_concurrent(self.context, items, work)
 
     def tag(self) -> str:
         """Return the tag of the step's Spark jobs, which are stopped when the step is cancelled."""

@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import Generic, Self, TypeVar
+from typing import Protocol, Self
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.parallel import MAX_CONCURRENT_REQUESTS, ItemT, ResultT, map_concurrent
+from activities.lifecycle.parallel import MAX_CONCURRENT_REQUESTS, ResultT
 from activities.lifecycle.runtime import Runtime
 from activities.pulsar.registrations import Service, brokers
 from clients.cas.store import CasStore
-from clients.errors import NoServer
+from clients.errors import NoServer, StoreUnsupported
+from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.brokers import registered_service_url, registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.admin.late_requests import IDLE_LIMIT, change_or_never
 from clients.stores import Access, open_cas, open_reader
-from models.lifecycle.claim import Attempt
-from models.lifecycle.cluster import ClusterAccess
+from models.lifecycle import cluster
 from models.lifecycle.status import WaitKind
-
-AccessT_co = TypeVar("AccessT_co", bound=ClusterAccess, covariant=True)
+from models.releases import Behaviour, Release, UnsupportedRelease, parse_release
+from models.store_url import StoreUrl
 
 LONGEST_REQUEST = 30.0
 """Seconds that a broker may take to answer a request; one that had just started took half a minute."""
 
 
-class PulsarCluster(Generic[AccessT_co]):
-    """The cluster that an input names; a context manager.
+class Addresses(cluster.Addresses, Protocol):
+    """Addresses of the servers of a cluster, and which credentials they need."""
+
+    @property
+    def credentials(self) -> str:
+        """Name of the credentials in the worker's settings."""
+        ...
+
+    @property
+    def store(self) -> StoreUrl:
+        """The metadata store, parsed."""
+        ...
+
+
+class PulsarCluster:
+    """A cluster that an input names; a context manager.
 
     Args:
         runtime: of the process.
-        input: of the workflow.
-        attempt: which attempt of the workflow this is.
+        addresses: of the cluster.
         context: of the activity.
     """
 
-    def __init__(self, runtime: Runtime, input: AccessT_co, attempt: Attempt, context: ActivityContext) -> None:
-        self.runtime = runtime
-        self.input = input
-        self.attempt = attempt
-        self.context = context
+    def __init__(self, runtime: Runtime, addresses: Addresses, context: ActivityContext) -> None:
+        self.addresses = addresses
+        self._runtime = runtime
+        self._context = context
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -51,26 +63,30 @@ class PulsarCluster(Generic[AccessT_co]):
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    @cached_property
-    def admin(self) -> PulsarAdmin:
-        """The admin interface.
+    @property
+    def access(self) -> AdminAccess:
+        """Access to the brokers.
 
         Raises:
             NoCredentials: the settings lack the credentials that the input names.
         """
-        access = self.runtime.admin_of(self.input.credentials)
-        opened = PulsarAdmin.open(access, self.input.admin_urls, connections=MAX_CONCURRENT_REQUESTS)
+        return self._runtime.admin_of(self.addresses.credentials)
+
+    @cached_property
+    def admin(self) -> PulsarAdmin:
+        """The admin interface; errors as for `access`."""
+        opened = PulsarAdmin.open(self.access, self.addresses.admin_urls, connections=MAX_CONCURRENT_REQUESTS)
         return self._open.enter_context(opened)
 
     @property
     def stores(self) -> Access:
         """Access to the metadata store."""
-        return self.runtime.stores_of(self.input.credentials)
+        return self._runtime.stores_of(self.addresses.credentials)
 
     @contextmanager
     def store(self) -> Generator[CasStore]:
         """Open the brokers' metadata store."""
-        with open_cas(self.input.store, self.stores) as store:
+        with open_cas(self.addresses.store, self.stores) as store:
             yield store
 
     def change_or_never(
@@ -80,9 +96,25 @@ class PulsarCluster(Generic[AccessT_co]):
         fence: Callable[[], object],
         change: Callable[[PulsarAdmin], ResultT],
     ) -> ResultT:
-        """Make a change that arrives soon after the check of the fence, or never; see `late_requests`."""
-        access = self.runtime.admin_of(self.input.credentials)
-        return change_or_never(access, self.input.admin_urls, connect=connect, fence=fence, change=change)
+        """Make a change that arrives soon after its fence was checked, or never; see `late_requests`.
+
+        Use it for every request that deletes something. A worker that froze after the fence must not send the request
+        after a rollback, perhaps months later. Brokers are asked by their registered addresses until the owner has
+        answered, and never through a proxy, which could delay the request.
+
+        Args:
+            connect: request that opens the connection; every broker answers it, also for a topic that it cannot load.
+            fence: raises if this attempt is late.
+            change: the request.
+
+        Raises:
+            NoServer: no broker is registered.
+            AdminError: there was no answer, or one that is not a success.
+        """
+        urls = [url for _, urls in self._known for url in urls]
+        if not urls:
+            raise self._no_broker()
+        return change_or_never(self.access, urls, connect=connect, fence=fence, change=change)
 
     def await_late_requests(self, age: float = 0.0) -> bool:
         """Wait until no change of an earlier attempt can arrive any more; return whether a wait was needed.
@@ -93,28 +125,42 @@ class PulsarCluster(Generic[AccessT_co]):
         remaining = IDLE_LIMIT + LONGEST_REQUEST - age
         if remaining <= 0:
             return False
-        with self.context.waiting(WaitKind.STORE, "requests of an earlier attempt, which may still arrive"):
-            self.context.pause(remaining)
+        with self._context.waiting(WaitKind.STORE, "requests of an earlier attempt, which may still arrive"):
+            self._context.pause(remaining)
         return True
-
-    def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
-        """Call `work` for all items, some concurrently; see `parallel.map_concurrent`."""
-        return map_concurrent(self.context, items, work)
 
     def registrations(self) -> list[Service]:
         """Return the registrations of all active brokers in the metadata store."""
-        with open_reader(self.input.store, self.stores) as reader:
+        with open_reader(self.addresses.store, self.stores) as reader:
             return brokers(reader)
 
     def brokers(self) -> list[tuple[str, PulsarAdminReader]]:
-        """Return every active broker, with its address."""
-        session = self._session()
-        return [(name, PulsarAdminReader(session, urls)) for name, urls in self._broker_urls()]
+        """Return every broker that was active when this attempt first asked, with its address."""
+        return [(name, PulsarAdminReader(self._session, urls)) for name, urls in self._known]
+
+    def brokers_now(self) -> list[tuple[str, PulsarAdminReader]]:
+        """Return every broker that is active now; `brokers` returns the same from then on."""
+        self.__dict__.pop("_known", None)
+        return self.brokers()
 
     def writable_brokers(self) -> list[tuple[str, PulsarAdmin]]:
-        """Return every active broker with its address, for changes that depend on the broker's own settings."""
-        session = self._session()
-        return [(name, PulsarAdmin(session, urls)) for name, urls in self._broker_urls()]
+        """Return the brokers of `brokers`, for changes that depend on the broker's own settings."""
+        return [(name, PulsarAdmin(self._session, urls)) for name, urls in self._known]
+
+    @cached_property
+    def release(self) -> Release:
+        """The release; the oldest if brokers differ.
+
+        Raises:
+            StoreUnsupported: the release is not supported.
+        """
+        return min(_release(admin) for _, admin in self.brokers())
+
+    @cached_property
+    def scalable(self) -> PulsarAdminReader | None:
+        """A broker that supports scalable topics; None for none. During an upgrade only some brokers do."""
+        supporting = (admin for _, admin in self.brokers() if _release(admin).has(Behaviour.SCALABLE_TOPICS))
+        return next(supporting, None)
 
     def service_url(self) -> str:
         """Return the service URL of all brokers; all addresses with TLS, or all without.
@@ -122,17 +168,30 @@ class PulsarCluster(Generic[AccessT_co]):
         Raises:
             NoServer: no broker is registered.
         """
-        access, address = self.runtime.admin_of(self.input.credentials), self.input.metadata_url
+        access = self.access
         urls = [registered_service_url(broker.data, access) for broker in self.registrations()]
         if not urls:
-            raise NoServer(f"no broker is registered in {address}; start one", server=address)
+            raise self._no_broker()
         scheme = urls[0].partition("://")[0]
         hosts = [url.partition("://")[2].rstrip("/") for url in urls if url.startswith(f"{scheme}://")]
         return f"{scheme}://{','.join(hosts)}"
 
+    @cached_property
     def _session(self) -> HttpSession:
-        return self._open.enter_context(HttpSession(self.runtime.admin_of(self.input.credentials)))
+        return self._open.enter_context(HttpSession(self.access, MAX_CONCURRENT_REQUESTS))
 
-    def _broker_urls(self) -> list[tuple[str, list[str]]]:
-        access = self.runtime.admin_of(self.input.credentials)
+    @cached_property
+    def _known(self) -> list[tuple[str, list[str]]]:
+        access = self.access
         return [(service.name, registered_urls(service.data, access)) for service in self.registrations()]
+
+    def _no_broker(self) -> NoServer:
+        address = self.addresses.metadata_url
+        return NoServer(f"no broker is registered in {address}; start one", server=address)
+
+
+def _release(admin: PulsarAdminReader) -> Release:
+    try:
+        return parse_release(admin.brokers.version())
+    except UnsupportedRelease as error:
+        raise StoreUnsupported(str(error)) from error

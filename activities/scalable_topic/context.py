@@ -107,8 +107,7 @@ class ClusterTask(StepTask[InputT_co]):
         self, runtime: Runtime, execution: Execution[InputT_co], attempt: Attempt, context: ActivityContext
     ) -> None:
         super().__init__(runtime, execution, attempt, context)
-        self.cluster = self.open.enter_context(PulsarCluster(runtime, self.input, attempt, context))
-        self.each = self.cluster.each
+        self.cluster = self.open.enter_context(PulsarCluster(runtime, self.input, context))
         self.owners = Owners(runtime)
         self._ended: set[str] = set()
         self._running: dict[str, bool] = {}
@@ -214,12 +213,12 @@ class ClusterTask(StepTask[InputT_co]):
 
     def registered(self) -> list[str]:
         """Return names of all brokers."""
-        return [name for name, _ in self.cluster.brokers()]
+        return [name for name, _ in self.cluster.brokers_now()]
 
     def answering(self) -> set[str]:
         """Return names of brokers that answer now; a broker that is frozen or gone does not."""
         answering: set[str] = set()
-        for name, broker in self.cluster.brokers():
+        for name, broker in self.cluster.brokers_now():
             with suppress(AdminError):
                 broker.brokers.runtime_configuration()
                 answering.add(name)

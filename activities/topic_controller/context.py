@@ -35,8 +35,7 @@ class ObserverTask(StepTask[ControllerInput]):
     ) -> None:
         super().__init__(runtime, execution, attempt, context)
         self.name = TopicName.parse(self.input.topic)
-        self.cluster = self.open.enter_context(PulsarCluster(runtime, self.input, attempt, context))
-        self.each = self.cluster.each
+        self.cluster = self.open.enter_context(PulsarCluster(runtime, self.input, context))
 
     @property
     def admin(self) -> PulsarAdminReader:

@@ -30,7 +30,7 @@ NamespacePattern = Annotated[str, Field(pattern=r"^[^/]+/[^/]+$")]
 ExcludedPattern = Annotated[str, Field(pattern=r"^[^/]+/[^/]+(/[^/]+)?$")]
 
 
-class PulsarCluster(Frozen):
+class ClusterAddresses(Frozen):
     """Addresses of a cluster: for the worker, and for clients that are redirected to it.
 
     Attributes:
@@ -122,9 +122,9 @@ class BlueGreenInput(ThrottledInput, CleanupInput):
             The migration ends as `rehearsed`.
     """
 
-    blue: PulsarCluster
+    blue: ClusterAddresses
     green_cluster: str = Field(min_length=1, pattern=CLUSTER_NAME)
-    green: PulsarCluster
+    green: ClusterAddresses
     namespaces: tuple[NamespacePattern, ...] = Field(default=("*/*",), min_length=1)
     exclude: tuple[ExcludedPattern, ...] = ()
     waves: WavePolicy = WavePolicy(parallelism=1)

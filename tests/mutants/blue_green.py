@@ -182,7 +182,7 @@ MUTANTS = mutants(
         },
         _LATE_REQUESTS: {
             "blue-green/deletion-that-may-arrive-late": swap(
-                "admin: admin.topics.delete", "_: task.blue.topics.delete"
+                "admin: admin.topics.delete", "_: task.blue.admin.topics.delete"
             ),
         },
         f"{_FLIP}::test_writes_are_held_back_until_topics_are_ended": {
@@ -233,7 +233,7 @@ MUTANTS = mutants(
             ),
         },
         _NAMES: {
-            "blue-green/flag-of-the-cluster-over-what-stays": becomes("topics_of(task.blue, namespace)"),
+            "blue-green/flag-of-the-cluster-over-what-stays": becomes("topics_of(task.blue.admin, namespace)"),
             "blue-green/flag-that-ends-health-checks": without(1),
             "blue-green/pattern-that-excludes-nothing": swap("input.exclude", "input.namespaces"),
         },

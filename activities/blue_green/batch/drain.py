@@ -169,13 +169,13 @@ class DrainWatch:
 
     def check(self, guard: NamespaceGuard) -> list[UndrainedTopic]:
         """Return the undrained topics of a namespace, after unloaded ones were loaded again."""
-        names = topics_of(self._task.blue, guard.namespace)
+        names = topics_of(self._task.blue.admin, guard.namespace)
         waiting = [topic for topic in names if topic not in self._done]
-        states = self._task.each(waiting, lambda topic: check_topic(self._task.blue, topic))
+        states = self._task.each(waiting, lambda topic: check_topic(self._task.blue.admin, topic))
         blocked = [state.topic for state in states if state.blocked and self._is_undrainable(state.topic)]
         if blocked and not self._unended:
             self._repair(guard, blocked)  # mutant: blue-green/no-topic-is-loaded-again
-            states = self._task.each(waiting, lambda topic: check_topic(self._task.blue, topic))
+            states = self._task.each(waiting, lambda topic: check_topic(self._task.blue.admin, topic))
         undrained = [UndrainedTopic(state, why) for state in states if (why := self._why_undrained(guard, state))]
         # Other topics are checked here for the last time.
         waiting_for_more = {topic.state.topic for topic in undrained if topic.state.topic in self._terminated}
@@ -185,7 +185,7 @@ class DrainWatch:
         undrained += [UndrainedTopic(state, reopened[state.topic]) for state in states if state.topic in reopened]
         busy = {topic.state.topic for topic in undrained}
         others = [state for state in states if state.stats and state.topic not in busy]
-        reasons = self._task.each(others, lambda state: not_replicated(self._task.blue, state.topic))
+        reasons = self._task.each(others, lambda state: not_replicated(self._task.blue.admin, state.topic))
         undrained += [UndrainedTopic(state, why) for state, why in zip(others, reasons, strict=True) if why]
         self._done |= {state.topic for state in states} - {topic.state.topic for topic in undrained}
         return undrained
@@ -194,7 +194,7 @@ class DrainWatch:
         if state.gone:
             return ""
         if state.topic not in self._terminated:
-            if not is_terminated(self._task.blue, state.topic):
+            if not is_terminated(self._task.blue.admin, state.topic):
                 return self._why_not_terminated(guard)
             self._terminated.add(state.topic)
         if state.stats is None:
@@ -263,7 +263,7 @@ class DrainWatch:
             or copied.record.copied_in != guard.require().copied_in
         ):
             return None
-        stats, ledgers = read_managed_ledger(self._task.blue, topic)
+        stats, ledgers = read_managed_ledger(self._task.blue.admin, topic)
         last = copied.record.positions.last
         at = last[0] if last else EntryPosition(*copied.record.start)
         late = count_after(ledgers, at)
@@ -273,7 +273,7 @@ class DrainWatch:
             elif name in stats.cursors and EntryPosition.parse(stats.cursors[name].mark_delete_position) < at:
                 first = next(positions_after(ledgers, at))
                 position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
-                self._task.change_blue(
+                self._task.blue.change_or_never(
                     connect=lambda admin: admin.topics.internal_info(topic),
                     fence=guard.require,
                     change=lambda admin: admin.subscriptions.reset_to(topic, name, position),
@@ -281,7 +281,7 @@ class DrainWatch:
         return late
 
     def _skip_all(self, guard: NamespaceGuard, topic: TopicName, name: str) -> None:
-        self._task.change_blue(
+        self._task.blue.change_or_never(
             connect=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
             change=lambda admin: admin.subscriptions.skip_all(topic, name),
@@ -289,7 +289,7 @@ class DrainWatch:
 
     def _is_undrainable(self, topic: TopicName) -> bool:
         """Return whether an unloaded topic is not terminated, or has messages that its consumers could not read."""
-        info = stored(self._task.blue, topic)
+        info = stored(self._task.blue.admin, topic)
         # mutant: blue-green/undrainable-replication-is-left
         return info is not None and (not info.migrated or bool(needed_by(info)))
 
@@ -311,7 +311,7 @@ class DrainWatch:
         reload_topics(self._task, guard, self._store, topics)
         self._repaired += len(topics)
         deadline = self._task.context.deadline(self._task.input.flip_timeout.total_seconds())
-        while waiting := [topic for topic in topics if not is_terminated(self._task.blue, topic)]:
+        while waiting := [topic for topic in topics if not is_terminated(self._task.blue.admin, topic)]:
             if deadline.passed:
                 raise NotTerminated(f"{len(waiting)} reloaded topics are not terminated: {summarize(waiting)}")
             self._task.context.pause(_ROUND)
@@ -355,7 +355,7 @@ class DrainWatch:
         }
 
     def _on_green(self, topic: str) -> TopicClients:
-        state = check_topic(self._task.green, TopicName.parse(topic))
+        state = check_topic(self._task.green.admin, TopicName.parse(topic))
         clients = clients_of(state.stats) if state.stats else TopicClients()
         self._publishers[topic] = len(clients.producers)
         if not state.blocked:

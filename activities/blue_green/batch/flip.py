@@ -52,7 +52,7 @@ def flip(task: BatchTask) -> Flipped:
 
 def _require_url(task: AnyBlueGreenTask) -> None:
     if not sends_to_green(task):
-        flag = task.blue.clusters.migration(task.input.cluster)
+        flag = task.blue.admin.clusters.migration(task.input.cluster)
         raise StoreConflict(
             f"nothing is flipped: the address of {task.input.cluster} was changed. Its brokers would redirect clients "
             f"to {flag and flag.migrated_cluster_url}, and not to {urls_of(task.input.green)}"
@@ -61,7 +61,7 @@ def _require_url(task: AnyBlueGreenTask) -> None:
 
 def _require_green(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
     names = [guard.namespace for guard in guards]
-    topics = [topic for name in names for topic in topics_of(task.blue, name)]
+    topics = [topic for name in names for topic in topics_of(task.blue.admin, name)]
     if names and (reason := green_not_ready_reason(task, names, topics)):
         raise StoreConflict(
             f"nothing is flipped: {task.input.green_cluster} is not ready for the clients of {', '.join(names)}: "

@@ -43,7 +43,7 @@ def load(task: BatchTask) -> Loaded:
     recheck_namespaces(task, begun)  # mutant: blue-green/load-without-what-precheck-asked
     for guard in begun if was_blue(task) else ():
         # Checked before topics of green are deleted, and again after green is up to date.
-        loaded = load_topics(task, topics_of(task.blue, guard.namespace))
+        loaded = load_topics(task, topics_of(task.blue.admin, guard.namespace))
         # mutant: blue-green/topics-of-green-are-deleted-before-the-refusal
         require_movable(task, [(state.topic, state.stats) for state in loaded if state.stats])
     for guard in begun:
@@ -53,7 +53,7 @@ def load(task: BatchTask) -> Loaded:
     provision_batch(task, begun)
     _await_green(task, begun)
     for guard in guards:
-        loaded = load_topics(task, topics_of(task.blue, guard.namespace))
+        loaded = load_topics(task, topics_of(task.blue.admin, guard.namespace))
         if guard in begun:
             require_movable(task, [(state.topic, state.stats) for state in loaded if state.stats])
             save_clients(store, guard, {state.topic: clients_of(state.stats) for state in loaded if state.stats})
@@ -74,7 +74,7 @@ def _await_green(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> No
         StoreUnreachable: green is not ready for clients; the step is tried again.
     """
     names = [guard.namespace for guard in guards]
-    topics = [topic for name in names for topic in topics_of(task.blue, name)]
+    topics = [topic for name in names for topic in topics_of(task.blue.admin, name)]
     if names and (reason := green_not_ready_reason(task, names, topics)):
         raise StoreUnreachable(
             f"{task.input.green_cluster} is not ready for the clients of {', '.join(names)}: {reason}"

@@ -75,7 +75,7 @@ def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
 @step(BlueGreenTask)
 def undo_terminated_batch(task: BlueGreenTask, namespaces: list[str]) -> Undone:
     """Roll back the namespaces of a batch whose workflow was terminated by an operator."""
-    with task.blue_store() as store:
+    with task.blue.store() as store:
         if not holds_claim(task, store):
             return Undone(undone=True)
         return _undo(task, [NamespaceGuard(store, task.attempt, name) for name in namespaces], store)
@@ -158,8 +158,8 @@ def _notes_on_use(task: AnyBlueGreenTask, store: CasReader, topics: Sequence[Top
 
 def _terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicName, Position]]:
     """Return the terminated topics of a namespace, each with its end."""
-    topics = topics_of(task.blue, guard.namespace)
-    infos = task.each(topics, lambda topic: stored(task.blue, topic))
+    topics = topics_of(task.blue.admin, guard.namespace)
+    infos = task.each(topics, lambda topic: stored(task.blue.admin, topic))
     ended = ((topic, info and info.terminated_position) for topic, info in zip(topics, infos, strict=True))
     return [(topic, position) for topic, position in ended if position]
 
@@ -213,7 +213,7 @@ def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore,
     path = topic.managed_ledger_path
 
     def change() -> None:
-        task.change_blue(
+        task.blue.change_or_never(
             connect=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
             change=lambda admin: admin.topics.unload(topic),
@@ -228,10 +228,14 @@ def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore,
     for _ in range(int(_LOADED_WITHIN / _LOAD_EVERY)):
         retry(change, path)
         # A broker with the old state may have written it again.
-        state = check_topic(task.blue, topic)
-        info = stored(task.blue, topic)
+        state = check_topic(task.blue.admin, topic)
+        info = stored(task.blue.admin, topic)
         is_removed = info is not None and info.terminated_position is None
-        if state.stats is not None and is_removed and task.blue.topics.internal_stats(topic).state == "LedgerOpened":
+        if (
+            state.stats is not None
+            and is_removed
+            and task.blue.admin.topics.internal_stats(topic).state == "LedgerOpened"
+        ):
             task.context.clear_waiting()
             return
         task.context.pause(_LOAD_EVERY)
@@ -243,10 +247,10 @@ def _restore_subscriptions(
 ) -> None:
     """Create subscriptions again that brokers deleted because they were drained."""
     before = saved_clients(store, guard.namespace).get(str(topic), TopicClients())
-    for name in sorted(set(before.consumers) - set(task.blue.subscriptions.names(topic))):
+    for name in sorted(set(before.consumers) - set(task.blue.admin.subscriptions.names(topic))):
         guard.require()
         with suppress(AdminConflict):
-            task.blue.subscriptions.create(
+            task.blue.admin.subscriptions.create(
                 topic,
                 name,
                 # A subscription that is created at a message gets that message first.

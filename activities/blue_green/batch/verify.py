@@ -44,9 +44,9 @@ def verify(task: BatchTask) -> BatchCheck:
     topics = subscriptions = 0
     unused: list[str] = []
     for guard in guards_that_move(guards):
-        terminate_again(task, guard, store, topics_of(task.blue, guard.namespace))
+        terminate_again(task, guard, store, topics_of(task.blue.admin, guard.namespace))
         saved = saved_clients(store, guard.namespace)
-        names = sorted({*saved, *map(str, topics_of(task.blue, guard.namespace))})
+        names = sorted({*saved, *map(str, topics_of(task.blue.admin, guard.namespace))})
         own = guard.require().flipped_in == task.attempt.run_id
         checked = task.each(
             names, lambda name, saved=saved, own=own: _check(task, TopicName.parse(name), saved, flipped=own)
@@ -74,8 +74,8 @@ def verify(task: BatchTask) -> BatchCheck:
 def _check(task: AnyBlueGreenTask, topic: TopicName, saved: Mapping[str, TopicClients], *, flipped: bool) -> _Checked:
     """Compare a topic; `flipped` is true if this run flipped its namespace, so that all topics were saved before."""
     wrong: list[str] = []
-    blue = stored(task.blue, topic)
-    state = check_topic(task.blue, topic) if blue else None
+    blue = stored(task.blue.admin, topic)
+    state = check_topic(task.blue.admin, topic) if blue else None
     if blue and not blue.migrated:
         wrong.append("it is not terminated on blue")
     # mutant: blue-green/topics-that-came-after-the-flip
@@ -96,7 +96,7 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, saved: Mapping[str, TopicCl
     elif state and state.blocked and blue and (needs := needed_by(blue)):
         wrong.append(f"it cannot be loaded on blue, and its messages there are needed by {needs}")
     try:
-        on_green = set(task.green.subscriptions.names(topic))
+        on_green = set(task.green.admin.subscriptions.names(topic))
     except AdminNotFound:
         return _Checked("; ".join([*wrong, "green has no such topic"]))
     before = set(saved[str(topic)].consumers if str(topic) in saved else ())
@@ -109,6 +109,6 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, saved: Mapping[str, TopicCl
 
 def _unused(task: AnyBlueGreenTask, topic: TopicName, names: Collection[str]) -> tuple[str, ...]:
     """Return the subscriptions of green that have no consumer, from some names."""
-    stats = check_topic(task.green, topic).stats
+    stats = check_topic(task.green.admin, topic).stats
     subscriptions = stats.client_subscriptions if stats else {}
     return tuple(sorted(name for name, sub in subscriptions.items() if name in names and not sub.consumers))

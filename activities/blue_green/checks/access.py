@@ -82,8 +82,8 @@ def _refusal(ask: Callable[[], None]) -> str:
 def _a_topic(task: AnyBlueGreenTask, namespace: str) -> TopicName | None:
     """Return a topic of a namespace of blue; None for none, or if green does not have the namespace yet."""
     try:
-        task.green.namespaces.policies(namespace)
-        return next(iter(topics_of(task.blue, namespace)), None)
+        task.green.admin.namespaces.policies(namespace)
+        return next(iter(topics_of(task.blue.admin, namespace)), None)
     except AdminNotFound:
         return None
 

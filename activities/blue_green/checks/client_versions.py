@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from activities.lifecycle.precheck import Findings
-from models.blue_green.input import PulsarCluster
+from models.blue_green.input import ClusterAddresses
 from models.defects import has_defect
 from models.releases import TESTED_CLIENTS, Release
 
@@ -28,14 +28,14 @@ _VERSION = re.compile(
 )
 
 
-def lacking_address(green: PulsarCluster) -> str:
+def lacking_address(green: ClusterAddresses) -> str:
     """Return the field of green's addresses that is not given; empty if both are."""
     if not green.broker_service_url_tls:
         return "broker_service_url_tls"
     return "" if green.broker_service_url else "broker_service_url"
 
 
-def check_redirect(findings: Findings, blue: Release, green: PulsarCluster) -> None:
+def check_redirect(findings: Findings, blue: Release, green: ClusterAddresses) -> None:
     """Note a blocker if blue's brokers cannot redirect clients to a cluster with only one address."""
     lacks = lacking_address(green)
     if lacks and has_defect(blue, _REDIRECT_NPE):  # mutant: blue-green/brokers-that-want-both-addresses

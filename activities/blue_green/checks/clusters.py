@@ -16,7 +16,7 @@ from activities.blue_green.topics import topics_of
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.cluster_checks import check_store
 from activities.pulsar.exclusion import no_brokers
-from activities.pulsar.registrations import brokers
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.pulsar.releases import SeenBroker, check_releases, read_broker
 from activities.pulsar.topic_inventory import TopicInventory
 from clients.cas.store import CasReader
@@ -31,8 +31,8 @@ from clients.pulsar.records.cluster_flag import read_cluster_flag
 from clients.pulsar.records.namespace_flag import read_flag
 from clients.pulsar.wire.lookup import named_owner
 from clients.reach import obstacle
-from clients.stores import open_cas_reader, open_reader
-from models.blue_green.input import BlueGreenInput, IdleSubscriptions, PulsarCluster
+from clients.stores import open_cas_reader
+from models.blue_green.input import BlueGreenInput, IdleSubscriptions
 from models.broker_settings import configuration_store_apart, metadata_store_of
 from models.lifecycle.failures import summarize
 from models.lifecycle.input import Accepted
@@ -52,21 +52,19 @@ class Side(NamedTuple):
     Attributes:
         code: prefix of the codes of its blockers.
         name: expected name.
-        cluster: its addresses.
-        admin: admin interface at the addresses of the input, which may be a proxy.
+        cluster: its servers; the admin interface is at the addresses of the input, which may be a proxy's.
     """
 
     code: str
     name: str
     cluster: PulsarCluster
-    admin: PulsarAdminReader
 
 
 def check_clusters(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Check both clusters; a failed request is a blocker of its own."""
     input = task.input
     for side in _sides(task):
-        store = f"the metadata store {side.cluster.metadata_url}"
+        store = f"the metadata store {side.cluster.addresses.metadata_url}"
         findings.check(store, _store_check(task, findings, side), of=f"{side.code}_STORE")
         findings.check(f"the brokers of {side.name}", _brokers_check(task, findings, side), of=f"{side.code}_BROKERS")
     findings.check("the configuration stores", lambda: check_configuration_stores(task, findings), of="CLUSTERS")
@@ -81,15 +79,15 @@ def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:
         StoreError: a metadata store cannot be read.
     """
     for side in _sides(task):
-        with _session(task, side) as session:
+        with HttpSession(side.cluster.access) as session:
             _ask_brokers(task, findings, side, session, answering=True)
     check_stricter(task, findings)  # mutant: blue-green/settings-of-green-are-asked-once
 
 
 def check_stricter(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Note a blocker for each broker of green that refuses or filters messages that blue's brokers accept."""
-    blue = task.blue.brokers.runtime_configuration()
-    for name, admin in task.green_brokers():
+    blue = task.blue.admin.brokers.runtime_configuration()
+    for name, admin in task.green.brokers():
         with suppress(AdminUnreachable):
             for difference in broker_differences(blue, admin.brokers.runtime_configuration()):
                 if difference.blocks:
@@ -99,36 +97,31 @@ def check_stricter(task: AnyBlueGreenTask, findings: Findings) -> None:
 def _sides(task: AnyBlueGreenTask) -> tuple[Side, Side]:
     input = task.input
     return (
-        Side("BLUE", input.cluster, input.blue, task.blue),
-        Side("GREEN", input.green_cluster, input.green, task.green),
+        Side("BLUE", input.cluster, task.blue),
+        Side("GREEN", input.green_cluster, task.green),
     )
-
-
-def _session(task: AnyBlueGreenTask, side: Side) -> HttpSession:
-    return HttpSession(task.runtime.admin_of(side.cluster.credentials))
 
 
 def _store_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
     def check() -> None:
-        with open_cas_reader(side.cluster.store, task.stores(side.cluster)) as store:
+        with open_cas_reader(side.cluster.addresses.store, side.cluster.stores) as store:
             check_store(findings, store, side.name, task.attempt.workflow_id, taken=f"{side.code}_CLAIMED")
-        with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
-            if not brokers(reader):
-                cause = no_brokers(side.cluster.metadata_url).cause
-                cure = "use the brokers' address of the store, and start the brokers"
-                findings.block(f"{side.code}_NO_BROKERS", cause, cure)
+        if not side.cluster.registrations():
+            cause = no_brokers(side.cluster.addresses.metadata_url).cause
+            cure = "use the brokers' address of the store, and start the brokers"
+            findings.block(f"{side.code}_NO_BROKERS", cause, cure)
 
     return check
 
 
 def _brokers_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
     def check() -> None:
-        actual = side.admin.brokers.runtime_configuration().get("clusterName")
+        actual = side.cluster.admin.brokers.runtime_configuration().get("clusterName")
         if actual != side.name:
-            cause = f"{', '.join(side.cluster.admin_urls)} is the cluster {actual!r}, and not {side.name!r}"
+            cause = f"{', '.join(side.cluster.addresses.admin_urls)} is the cluster {actual!r}, and not {side.name!r}"
             findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
             return
-        with _session(task, side) as session:
+        with HttpSession(side.cluster.access) as session:
             _check_admin_urls(findings, side, session)
             _ask_brokers(task, findings, side, session)
 
@@ -138,10 +131,8 @@ def _brokers_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Ca
 def _ask_brokers(
     task: AnyBlueGreenTask, findings: Findings, side: Side, session: HttpSession, *, answering: bool = False
 ) -> None:
-    with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
-        services = brokers(reader)
     seen: list[SeenBroker] = []
-    for service in services:
+    for service in side.cluster.registrations():
         admin = PulsarAdminReader(session, registered_urls(service.data, session.access))
         broker = read_broker(service.name, admin)
         if broker.settings is None and answering:
@@ -161,7 +152,7 @@ def _ask_brokers(
 
 def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> None:
     """Check each admin address: the worker tries them in order."""
-    for url in side.cluster.admin_urls:
+    for url in side.cluster.addresses.admin_urls:
         try:
             actual = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
         except StoreError as error:
@@ -174,7 +165,7 @@ def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> N
 
 def check_broker(findings: Findings, side: Side, broker: str, settings: Mapping[str, str]) -> None:
     """Note a blocker for each setting of a broker with which its cluster cannot take part."""
-    store = side.cluster.store
+    store = side.cluster.addresses.store
     if settings.get("clusterName") != side.name:
         cause = f"{broker} in {store} is of the cluster {settings.get('clusterName')!r}, not {side.name!r}"
         cure = "correct the address of the metadata store, or the name of the cluster"
@@ -215,15 +206,13 @@ def check_flip_timeout(findings: Findings, broker: str, settings: Mapping[str, s
 def _check_address(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Check that the addresses for redirected clients lead to green."""
     green, input = task.input.green, task.input
-    access = task.runtime.admin_of(green.credentials)
-    with HttpSession(access) as session:
+    with HttpSession(task.green.access) as session:
         for url in filter(None, (green.service_url, green.service_url_tls)):
             actual = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
             if actual != input.green_cluster:
                 cause = f"{url} is the cluster {actual!r}; clients would be sent there"
                 findings.block("GREEN_URL", cause, f"give an address of {input.green_cluster}")
-    with open_reader(green.store, task.stores(green)) as reader:
-        registered = {address for service in brokers(reader) for address in broker_addresses(service.data)}
+    registered = {address for service in task.green.registrations() for address in broker_addresses(service.data)}
     for url in filter(None, (green.broker_service_url, green.broker_service_url_tls)):
         _check_broker_address(task, findings, url, registered)
 
@@ -285,7 +274,7 @@ def check_configuration_stores(task: AnyBlueGreenTask, findings: Findings) -> No
     all namespaces and policies, so that each change affects both.
     """
     input = task.input
-    blue, green = _elsewhere(task.blue_brokers()), _elsewhere(task.green_brokers())
+    blue, green = _elsewhere(task.blue.brokers()), _elsewhere(task.green.brokers())
     shared = sorted({*map(_canonical, blue.values())} & {*map(_canonical, green.values())})
     if shared:  # mutant: blue-green/configuration-store-of-both
         findings.block(
@@ -328,7 +317,7 @@ def _canonical(text: str) -> str:
 def check_redirects(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Check the flags that blue has already, and that they redirect clients to green."""
     input = task.input
-    with open_cas_reader(input.blue.store, task.stores(input.blue)) as store:
+    with open_cas_reader(input.blue.store, task.blue.stores) as store:
         flag = read_cluster_flag(store, input.cluster)
         if conflict := conflicting_redirect(task, store):
             cure = (
@@ -343,8 +332,8 @@ def check_redirects(task: AnyBlueGreenTask, findings: Findings) -> None:
 def _check_set_flag(task: AnyBlueGreenTask, findings: Findings, store: CasReader) -> None:
     """Check that each namespace with topics has its own flag, if the flag of the whole cluster is set."""
     input, cluster = task.input, task.input.cluster
-    names = [name for name in namespaces_of(task.blue) if not (name.startswith("pulsar/") or is_v1(name))]
-    if unflagged := [name for name in names if not read_flag(store, name) and topics_of(task.blue, name)]:
+    names = [name for name in namespaces_of(task.blue.admin) if not (name.startswith("pulsar/") or is_v1(name))]
+    if unflagged := [name for name in names if not read_flag(store, name) and topics_of(task.blue.admin, name)]:
         findings.block(
             "BLUE_FLAG_SET",
             f"the flag of the whole cluster {cluster} was set without a migration, so {input.green_cluster} was not "

@@ -35,9 +35,9 @@ _SWEEP = "clusterMigrationCheckDurationSeconds"
 
 def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
     """Check limits, tenants and brokers' default settings of green."""
-    findings.blockers += green_room(task.green, namespaces)
-    configurations = (admin.brokers.runtime_configuration() for admin in (task.blue, task.green))
-    releases = task.blue_release, task.green_release
+    findings.blockers += green_room(task.green.admin, namespaces)
+    configurations = (admin.brokers.runtime_configuration() for admin in (task.blue.admin, task.green.admin))
+    releases = task.blue.release, task.green.release
     check_stricter(task, findings)
     for difference in broker_differences(*configurations):
         if difference.blocks:
@@ -55,18 +55,18 @@ def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence
             f"{' '.join(behaviours)} See {PAGE}"
         )
     for tenant in sorted({name.partition("/")[0] for name in namespaces}):
-        blue = read_tenant(task.blue, tenant)
+        blue = read_tenant(task.blue.admin, tenant)
         if blue is not None:
-            differing = tenant_differences(tenant, blue, read_tenant(task.green, tenant), names=task.names)
+            differing = tenant_differences(tenant, blue, read_tenant(task.green.admin, tenant), names=task.names)
             judge(task, findings, f"tenant {tenant}", differing)
 
 
 def check_fit(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory) -> None:
     """Check the limits of green that a namespace would exceed, and the clusters that it needs."""
-    findings.blockers += green_quotas(task.green, blue)
-    tenant = read_tenant(task.blue, blue.name.partition("/")[0])
+    findings.blockers += green_quotas(task.green.admin, blue)
+    tenant = read_tenant(task.blue.admin, blue.name.partition("/")[0])
     if tenant is not None:
-        lacking = green_clusters(task.green, blue, tenant, names=task.names)
+        lacking = green_clusters(task.green.admin, blue, tenant, names=task.names)
         findings.blockers += [blocker for blocker in lacking if blocker not in findings.blockers]
 
 
@@ -94,12 +94,12 @@ def judge(task: AnyBlueGreenTask, findings: Findings, name: str, differing: Sequ
 def check_failback(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
     """Check flags and topics that an earlier migration left on green; return topics that will be created again."""
     green = task.input.green_cluster
-    flag = task.green.clusters.migration(green)
+    flag = task.green.admin.clusters.migration(green)
     if flag is None:
         _check_later(task, findings)
         return frozenset()
-    there = set(namespaces_of(task.green))
-    with task.green_store() as store:
+    there = set(namespaces_of(task.green.admin))
+    with task.green.store() as store:
         times = {name: at for name in there if (at := flag_time(store, name)) is not None}
     if times or flag.migrated:
         if why := redirect_problem(task, flag.migrated_cluster_url, task.input.blue, task.input.cluster):
@@ -114,7 +114,7 @@ def check_failback(task: AnyBlueGreenTask, findings: Findings, namespaces: Seque
 
 def _check_later(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Warn of settings that a later failback needs, while a change of them needs no restart during traffic."""
-    for broker, admin in task.green_brokers():
+    for broker, admin in task.green.brokers():
         if int(admin.brokers.runtime_configuration().get(_SWEEP) or 0) <= 0:
             findings.warn(
                 f"{broker} of {task.input.green_cluster} could not redirect clients in a failback: {_SWEEP} is 0. Set "
@@ -128,7 +128,7 @@ def _check_restarted(task: AnyBlueGreenTask, findings: Findings, flagged_ms: int
     A broker remembers producers that it redirected, and refuses them on the same connection indefinitely (5.0.1, seen).
     A broker that was started after the flags redirects producers without loading their topics, and remembers none.
     """
-    started = [(broker, admin.brokers.started_ms()) for broker, admin in task.green_brokers()]
+    started = [(broker, admin.brokers.started_ms()) for broker, admin in task.green.brokers()]
     if old := [broker for broker, at in started if at < flagged_ms]:
         since = datetime.fromtimestamp(flagged_ms / 1000, UTC).isoformat(timespec="seconds")
         findings.block(
@@ -176,8 +176,8 @@ def check_isolation(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequ
         namespaces: namespaces that move.
     """
     blue, green = task.input.cluster, task.input.green_cluster
-    here = task.blue.clusters.isolated_namespaces(blue)
-    there = task.green.clusters.isolated_namespaces(green)
+    here = task.blue.admin.clusters.isolated_namespaces(blue)
+    there = task.green.admin.clusters.isolated_namespaces(green)
     if isolated := [name for name in namespaces if is_isolated(here, name) and not is_isolated(there, name)]:
         findings.block(
             "GREEN_LACKS_ISOLATION",
@@ -185,8 +185,10 @@ def check_isolation(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequ
             f"create an isolation policy for them on {green} (pulsar-admin ns-isolation-policy set), or take them out "
             f"of that of {blue}",
         )
-    groups = {name: task.blue.namespaces.anti_affinity_group(name) for name in namespaces}
-    differing = [f"{name} ({group})" for name, group in groups.items() if group and group != _group(task.green, name)]
+    groups = {name: task.blue.admin.namespaces.anti_affinity_group(name) for name in namespaces}
+    differing = [
+        f"{name} ({group})" for name, group in groups.items() if group and group != _group(task.green.admin, name)
+    ]
     if differing:
         findings.warn(
             f"namespaces are in anti-affinity groups, which are not copied to {green}; set them there (pulsar-admin "
@@ -197,9 +199,9 @@ def check_isolation(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequ
 def check_resource_group(task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
     """Note a warning if the limits of a namespace's resource group differ on green."""
     group = namespace.policies.raw.get("resource_group_name")
-    if not group or group not in task.green.namespaces.resource_groups():
+    if not group or group not in task.green.admin.namespaces.resource_groups():
         return
-    here, there = (admin.namespaces.resource_group(group) for admin in (task.blue, task.green))
+    here, there = (admin.namespaces.resource_group(group) for admin in (task.blue.admin, task.green.admin))
     if differing := sorted(name for name in {*here, *there} if here.get(name) != there.get(name)):
         findings.warn(
             f"resource group {group} of {namespace.name} has other limits on {task.input.green_cluster}: "

@@ -88,7 +88,7 @@ def check_topics(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInve
         )
     lasting = [name for name, topic in sorted(blue.topics.items()) if topic.lasting]
     padded = [name for name in lasting if name.topic != name.topic.rstrip(_TRIMMED)]
-    if not task.green_release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):
+    if not task.green.release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):
         padded.clear()
     if padded:
         names = summarize(_quote(list(map(str, padded))))

@@ -51,21 +51,21 @@ def _reasons(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence
             for namespace in namespaces
             if (names := scalable_topics(task, namespace))
         )
-        flag = task.green.clusters.migration(name)
+        flag = task.green.admin.clusters.migration(name)
         if flag and flag.migrated:
             yield f"the flag of {name} is set, so both clusters would redirect clients to each other"
-        for broker, admin in task.green_brokers():
+        for broker, admin in task.green.brokers():
             yield from (f"{broker} {why}" for why in _sent_back(admin, namespaces))
         step = max(len(topics) // _SAMPLE, 1)
         # A missing topic is created for its first client.
-        states = task.each(topics[::step], lambda topic: check_topic(task.green, topic))
+        states = task.each(topics[::step], lambda topic: check_topic(task.green.admin, topic))
         yield from (f"{state.topic} is not served there" for state in states if state.blocked)
     except StoreError as error:
         yield str(error)
 
 
 def _of_brokers(task: AnyBlueGreenTask) -> Iterator[str]:
-    with open_reader(task.input.green.store, task.stores(task.input.green)) as reader:
+    with open_reader(task.input.green.store, task.green.stores) as reader:
         services = brokers(reader)
     if not services:
         yield "no broker is registered"
@@ -90,9 +90,9 @@ def recheck_namespaces(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard])
     if not guards:
         return
     findings, census = Findings(), FeatureCensus(task.input.cluster)
-    settings = task.green.brokers.runtime_configuration()
+    settings = task.green.admin.brokers.runtime_configuration()
     for guard in guards:
-        blue = read_namespace(task.blue, guard.namespace, task.context.check)
+        blue = read_namespace(task.blue.admin, guard.namespace, task.context.check)
         if blue is None:
             continue
         check_replication(task, findings, blue)

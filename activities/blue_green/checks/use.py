@@ -159,7 +159,7 @@ def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:
     """Return whether a brokers' topic has records of transactions: topics of snapshots also exist without them."""
     if _PENDING_ACKNOWLEDGEMENTS in name.topic:
         return True
-    stats = check_topic(task.blue, name).stats
+    stats = check_topic(task.blue.admin, name).stats
     return stats is None or stats.storage_size > 0
 
 
@@ -167,7 +167,7 @@ def _still_down(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[str
     """Return the topics whose replicators do not connect, with the clusters."""
     deadline = task.context.deadline(_CONNECTS_WITHIN)
     while topics:
-        states = task.each(topics, lambda topic: check_topic(task.blue, topic))
+        states = task.each(topics, lambda topic: check_topic(task.blue.admin, topic))
         down = {state.topic: names for state in states if state.stats and (names := replicators_down(state.stats))}
         if not down or deadline.passed:
             return [f"{topic} ({', '.join(names)})" for topic, names in sorted(down.items())]
@@ -229,9 +229,9 @@ def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, d
         StoreConflict: a topic cannot be moved, or a replicator is not ready within `quiesce_timeout`.
     """
     deadline = task.context.deadline(task.input.quiesce_timeout.total_seconds())
-    topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
+    topics = [topic for guard in guards for topic in topics_of(task.blue.admin, guard.namespace)]
     while topics:
-        states = task.each(topics, lambda topic: check_topic(task.blue, topic))
+        states = task.each(topics, lambda topic: check_topic(task.blue.admin, topic))
         loaded = [(state.topic, state.stats) for state in states if state.stats]
         require_movable(task, loaded)
         waiting = {topic: why for topic, stats in loaded if (why := _unready(stats, drained=drained))}

@@ -77,7 +77,7 @@ def seed(task: BatchTask) -> CopyFigures:
 
 def _hold(task: BatchTask, held: str) -> None:
     # With a session of its own: another thread uses the step's.
-    with task.blue_store() as store:
+    with task.blue.store() as store:
         for namespace in task.input.batch:
             NamespaceGuard(store, task.attempt, namespace).note(held=held)
 
@@ -171,7 +171,7 @@ def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
         if guard.require().stage in FLIPPED and read_flag(store, guard.namespace):
             continue
         # All subscriptions must start after the copies of an earlier run, even if none is idle any more.
-        there = {*topics_of(task.blue, guard.namespace)}
+        there = {*topics_of(task.blue.admin, guard.namespace)}
         idle: dict[TopicName, tuple[str, ...]] = dict.fromkeys(
             there.intersection(recorded_copies(store, guard.namespace)), ()
         )
@@ -187,7 +187,7 @@ def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
 
 def _still_idle(task: AnyBlueGreenTask, idle: Idle) -> Idle:
     def names(topic: TopicName) -> tuple[str, ...]:
-        stats = check_topic(task.blue, topic).stats
+        stats = check_topic(task.blue.admin, topic).stats
         there: Mapping[str, object] = (
             {name: sub for name, sub in stats.client_subscriptions.items() if not sub.consumers} if stats else {}
         )
@@ -219,9 +219,9 @@ def _copy_of(
         engine=runtime.engine,
         tag=task.tag(),
         ends=ends,
-        blue=task.blue,
-        green=task.green,
-        change_green=task.change_green,
+        blue=task.blue.admin,
+        green=task.green.admin,
+        change_green=task.green.change_or_never,
         fence=lambda: (guard.require(), None)[1],
         check=check or context.check,
         progress=lambda done, total: context.progress(

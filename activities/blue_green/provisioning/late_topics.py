@@ -73,7 +73,7 @@ def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
             guard.require()
             # Its consumer was faster; or there is no such topic on green, which VERIFY reports.
             with suppress(AdminConflict, AdminNotFound):
-                task.green.subscriptions.create(
+                task.green.admin.subscriptions.create(
                     topic.topic, name, replicated=sub.is_replicated, properties=sub.subscription_properties
                 )
         if topics:
@@ -83,9 +83,9 @@ def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
 def _missing_topics(
     task: AnyBlueGreenTask, namespace: str, *, noted: Collection[str] | None = None
 ) -> list[MissingOnGreen]:
-    there = set(topics_of(task.green, namespace))
+    there = set(topics_of(task.green.admin, namespace))
     topics = task.each(
-        topics_of(task.blue, namespace), lambda topic: _missing_on_green(task, topic, exists=topic in there)
+        topics_of(task.blue.admin, namespace), lambda topic: _missing_on_green(task, topic, exists=topic in there)
     )
     return [
         topic
@@ -101,15 +101,15 @@ def _missing_topics(
 
 
 def _missing_on_green(task: AnyBlueGreenTask, topic: TopicName, *, exists: bool) -> MissingOnGreen | None:
-    stats = check_topic(task.blue, topic).stats
+    stats = check_topic(task.blue.admin, topic).stats
     if stats is None:
         return None
     here = sorted(stats.durable_subscriptions)
     try:
-        there = task.green.subscriptions.names(topic) if exists and here else []
+        there = task.green.admin.subscriptions.names(topic) if exists and here else []
     except AdminNotFound:
         there, exists = [], False
-    lacks_schema = exists and _schema_version(task.blue, topic) > _schema_version(task.green, topic)
+    lacks_schema = exists and _schema_version(task.blue.admin, topic) > _schema_version(task.green.admin, topic)
     return MissingOnGreen(topic, stats, [name for name in here if name not in there], exists, lacks_schema)
 
 

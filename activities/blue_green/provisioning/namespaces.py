@@ -239,7 +239,7 @@ def ignore_own_copies(task: AnyBlueGreenTask, namespace: str, differing: Sequenc
     full = any(difference.kind is DifferenceKind.GREEN_HAS_MESSAGES for difference in differing)
     if not full or task.input.idle_subscriptions is not IdleSubscriptions.COPY:
         return list(differing)
-    with task.blue_store() as store:
+    with task.blue.store() as store:
         copied = {f"topic {topic.whole}" for topic in recorded_copies(store, namespace)}
     return [
         difference.model_copy(update={"harmless": True})
@@ -259,13 +259,13 @@ def provision_all(
     for done, namespace in enumerate(namespaces):
         task.context.progress(ProgressTask.PROVISION, ProgressUnit.NAMESPACES, done, len(namespaces), detail=namespace)
         provisioned = provision_namespace(
-            task.blue,
-            task.green,
+            task.blue.admin,
+            task.green.admin,
             namespace,
             names=task.names,
-            release=task.green_release,
+            release=task.green.release,
             fence=lambda: (fence(), None)[1],
-            change_or_never=task.change_green,
+            change_or_never=task.green.change_or_never,
             align=task.input.align_differences,
             context=task.context,
             scope=scope,

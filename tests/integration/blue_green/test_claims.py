@@ -109,7 +109,7 @@ def test_address_of_another_cluster_is_not_replaced(clusters: Clusters, steps: S
     make_namespace(clusters, "claims/sent-away", "topic")
     admin.topics.stats(TopicName.parse("claims/sent-away/topic"))
     try:
-        with steps.task() as task, task.blue_store() as store:
+        with steps.task() as task, task.blue.store() as store:
             set_flag(store, "claims/sent-away", lambda: None, migrated=True)
         blockers = {blocker.code: blocker for blocker in steps.whole(precheck).blockers}
         assert "claims/sent-away" in blockers["BLUE_SENDS_ELSEWHERE"].cause
@@ -127,7 +127,7 @@ def test_address_of_another_cluster_is_not_replaced(clusters: Clusters, steps: S
 def test_late_attempt_does_not_redirect_all_clients(clusters: Clusters, steps: Steps) -> None:
     """An attempt that froze before it set the flag of the whole cluster is refused once another one has set it."""
     steps.begin()
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         guard = task.keeper(store)
         guard.renew()
 
@@ -152,7 +152,7 @@ def _settings(clusters: Clusters) -> dict[str, str]:
 def _running(clusters: Clusters) -> list[dict[str, str | None]]:
     settings: list[dict[str, str | None]] = []
     with Steps(clusters, "claims/one").task() as task:
-        for _, admin in task.blue_brokers():
+        for _, admin in task.blue.brokers():
             running = admin.brokers.runtime_configuration()
             settings.append({name: running.get(name) for name in KEEP_LOADED})
     return settings

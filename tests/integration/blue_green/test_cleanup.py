@@ -128,7 +128,7 @@ def test_green_is_free_when_blue_is_off(clusters: Clusters) -> None:
         task.input = steps.input.model_copy(update={"blue": blue})
         with pytest.raises(StoreUnreachable):
             cluster.finish(task)
-    with steps.task() as task, task.green_store() as green:
+    with steps.task() as task, task.green.store() as green:
         assert read_claim(green, BlueGreenClaim) is None
     steps.end()
 
@@ -150,7 +150,7 @@ def test_blue_is_as_before_when_green_is_away(clusters: Clusters) -> None:
     assert clusters.blue_admin.brokers.dynamic_values() == {}
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
     assert clusters.blue_admin.namespaces.inactive_topics(namespace) is None
-    with steps.task() as task, task.blue_store() as blue:
+    with steps.task() as task, task.blue.store() as blue:
         assert read_claim(blue, BlueGreenClaim) is None
     # The next run takes green again.
     later = Steps(clusters, namespace, run_id="run-2")

@@ -67,9 +67,9 @@ def test_deletions_are_sent_to_the_owning_brokers(clusters: Clusters) -> None:
         blue = steps.input.blue.model_copy(update={"admin_urls": (f"http://{proxy.address}",)})
         steps.input = steps.input.model_copy(update={"blue": blue})
         with steps.task() as task:
-            assert check_topic(task.blue, topic).stats
+            assert check_topic(task.blue.admin, topic).stats
             proxy.cut()
-            task.change_blue(
+            task.blue.change_or_never(
                 connect=lambda admin: admin.topics.internal_info(topic),
                 fence=lambda: None,
                 change=lambda admin: admin.topics.delete(topic),

@@ -14,8 +14,8 @@ import pytest
 
 from activities.blue_green import cluster, grace, namespace_redirect, termination
 from activities.blue_green.batch import drain, flip, undo, verify
-from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, BothClusters
 from activities.blue_green.topics import check_topic, is_terminated
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from clients.errors import StoreConflict
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -43,15 +43,16 @@ def steps(clusters: Clusters, request: pytest.FixtureRequest) -> Generator[Steps
 
 
 @contextmanager
-def _silent_broker() -> Generator[None]:
-    """Register a broker of blue that does not answer."""
-    list_brokers = AnyBlueGreenTask.blue_brokers
+def _silent_broker(blue: str) -> Generator[None]:
+    """Register a broker that does not answer in the metadata store of blue."""
+    list_brokers = PulsarCluster.brokers
     with PulsarAdminReader.open(AdminAccess(timeout=1), [_SILENT]) as silent, pytest.MonkeyPatch.context() as patch:
 
-        def with_silent(task: BlueGreenTask) -> list[tuple[str, PulsarAdminReader]]:
-            return [*list_brokers(task), (_SILENT, silent)]
+        def with_silent(cluster: PulsarCluster) -> list[tuple[str, PulsarAdminReader]]:
+            named = list_brokers(cluster)
+            return [*named, (_SILENT, silent)] if cluster.addresses.metadata_url == blue else named
 
-        patch.setattr(BothClusters, "blue_brokers", with_silent)
+        patch.setattr(PulsarCluster, "brokers", with_silent)
         yield
 
 
@@ -93,16 +94,16 @@ def test_a_broker_that_does_not_answer_does_not_block_writes(
     monkeypatch.setattr(namespace_redirect, "_SESSION_ENDS_WITHIN", 1.0)
     namespace, _ = _quiet(clusters, steps)
     with (
-        _silent_broker(),
+        _silent_broker(clusters.blue.metadata_url),
         pytest.raises(StoreConflict, match=f"nothing is flipped: registered brokers of blue do not answer: {_SILENT}"),
     ):
         steps.batch(flip.flip)
     assert not clusters.blue_admin.namespaces.policies(namespace).migrated
     # As after an attempt that had set the flag, and found the broker silent after that.
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
         guard.note(flipped_in=task.attempt.run_id)
-    with _silent_broker():
+    with _silent_broker(clusters.blue.metadata_url):
         undone = steps.batch(undo.undo)
     assert undone.undone
     assert any(f"{_SILENT} of blue does not answer" in note for note in undone.notes)
@@ -149,7 +150,7 @@ def test_no_client_creates_a_topic_while_the_flag_is_off(
             client.create_producer(newcomer)
 
     monkeypatch.setattr(termination, "load_topics", load_with_a_client)
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
         termination.reload_topics(task, guard, store, [topic])
         assert guard.require().auto_creation is None
@@ -163,7 +164,7 @@ def test_a_new_topic_on_blue_after_the_flip_is_a_fault(clusters: Clusters, steps
     steps.batch(flip.flip)
     newcomer = TopicName.parse(f"persistent://{namespace}/newcomer")
     clusters.green_admin.topics.create(newcomer)
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
         set_flag(store, namespace, guard.require, migrated=False)
         wait_for("blue", lambda: not clusters.blue_admin.namespaces.policies(namespace).migrated, 20)

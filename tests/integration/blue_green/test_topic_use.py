@@ -110,7 +110,7 @@ def test_replication_to_a_cluster_that_is_down(clusters: Clusters) -> None:
         assert {"BLUE_REPLICATOR_DOWN", "COPY_REPLICATED"} <= blockers.keys()
         assert f"{topic} (nowhere)" in blockers["BLUE_REPLICATOR_DOWN"]
         steps.whole(cluster.register)
-        with steps.task() as task, task.blue_store() as store:
+        with steps.task() as task, task.blue.store() as store:
             guards = take(task, store, [namespace])
             with pytest.raises(StoreConflict, match="nowhere is not connected"):
                 await_movable(task, guards, drained=False)

@@ -274,7 +274,7 @@ def test_late_attempt_does_not_flip(clusters: Clusters, steps: Steps) -> None:
     make_namespace(clusters, namespace, "late")
     steps.begin()
     steps.quiesce()
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
 
         def freeze() -> None:
@@ -298,7 +298,7 @@ def test_late_attempt_does_not_hold_writes_back(clusters: Clusters, steps: Steps
     make_namespace(clusters, namespace, "late")
     steps.begin()
     undone: list[object] = []
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
         require = guard.require
 
@@ -324,7 +324,7 @@ def test_a_limit_without_effect_is_set_again(clusters: Clusters) -> None:
     path = "/admin/policies/traps/repeated-limit"
     steps.begin()
     running = Traffic.here(clusters.blue.broker_url, [str(topic)])
-    with running as traffic, steps.task() as task, task.blue_store() as store:
+    with running as traffic, steps.task() as task, task.blue.store() as store:
         traffic.wait_for_more(10)
         before = store.get(path)
         quiet = steps.batch(quiesce.quiesce)
@@ -379,7 +379,7 @@ def test_undo_during_a_sweep(clusters: Clusters, steps: Steps, *, unterminate: b
     steps.input = steps.input.model_copy(update={"unterminate": unterminate})
     steps.begin()
     steps.quiesce()
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
         set_flag(store, namespace, guard.require, migrated=True)
@@ -397,7 +397,7 @@ def test_drain_sets_a_flag_again_that_a_lost_attempt_took_off(clusters: Clusters
     steps.begin()
     steps.quiesce()
     steps.batch(flip.flip)
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
         write_limit.throttle(task, guard)
         set_flag(store, namespace, guard.require, migrated=False)
@@ -413,7 +413,7 @@ def test_flip_continues_after_a_lost_attempt(clusters: Clusters, steps: Steps) -
     make_namespace(clusters, namespace, "again")
     steps.begin()
     steps.quiesce()
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
         set_flag(store, namespace, guard.require, migrated=True)
@@ -434,7 +434,7 @@ def test_nothing_is_flipped_while_green_is_away(clusters: Clusters, steps: Steps
         assert steps.batch(undo.undo).undone
     finally:
         clusters.green["broker-1"].start()
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         assert not read_flag(store, namespace)
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 
@@ -454,7 +454,7 @@ def test_nothing_is_flipped_by_a_broker_with_other_settings(clusters: Clusters, 
         assert steps.batch(undo.undo).undone
     finally:
         clusters.blue.reconfigure("broker-2", **{SWEEP: "1"})
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         assert not read_flag(store, namespace)
 
 
@@ -474,7 +474,7 @@ def test_a_late_scalable_topic_is_not_terminated(
     clusters.blue_admin.scalable_topics.create(elastic)
     with pytest.raises(StoreConflict, match=f"scalable topics.*{namespace}/elastic"):
         steps.batch(flip.flip)
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         assert not read_flag(store, namespace)
 
     def none(*_: object) -> list[str]:

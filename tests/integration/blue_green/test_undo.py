@@ -135,7 +135,7 @@ def _lost_before_the_flag(clusters: Clusters, namespace: str) -> Steps:
     steps = Steps(clusters, namespace)
     steps.begin()
     assert not steps.quiesce().busy
-    with steps.task() as task, task.blue_store() as store:
+    with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
         guard.note(stage=Stage.FLIPPED, flipped_in="run-1")
     return steps

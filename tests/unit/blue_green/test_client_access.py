@@ -37,8 +37,8 @@ class Double:
                 ),
                 runtime=SimpleNamespace(wire_of=str),
                 context=SimpleNamespace(check=lambda: None),
-                blue=SimpleNamespace(topics=names),
-                green=SimpleNamespace(namespaces=policies),
+                blue=SimpleNamespace(admin=SimpleNamespace(topics=names)),
+                green=SimpleNamespace(admin=SimpleNamespace(namespaces=policies)),
             ),
         )
 

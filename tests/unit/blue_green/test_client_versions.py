@@ -6,7 +6,7 @@ import pytest
 
 from activities.blue_green.checks.client_versions import cannot_follow, check_redirect, is_known, is_untested
 from activities.lifecycle.precheck import Findings
-from models.blue_green.input import PulsarCluster
+from models.blue_green.input import ClusterAddresses
 from models.releases import parse_release
 from tests.support.blue_green.sides import side
 
@@ -83,7 +83,7 @@ def test_clients_that_need_one_address(client: str) -> None:
 def test_brokers_that_want_both_addresses(release: str, address: dict[str, str], codes: list[str]) -> None:
     """Until #23534 brokers fail to build the command that sends a client to a cluster with one address."""
     findings = Findings()
-    green = PulsarCluster.model_validate({**side("green"), **address})
+    green = ClusterAddresses.model_validate({**side("green"), **address})
     check_redirect(findings, parse_release(release), green)
     assert [blocker.code for blocker in findings.blockers] == codes
 

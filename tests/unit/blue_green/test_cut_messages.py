@@ -80,7 +80,7 @@ def _flip(monkeypatch: pytest.MonkeyPatch, topic: _Topic) -> None:
 
     monkeypatch.setattr(write_limit, "is_overridden", held)
     double = SimpleNamespace(
-        blue=SimpleNamespace(topics=topic),
+        blue=SimpleNamespace(admin=SimpleNamespace(topics=topic)),
         context=ActivityContext(),
         each=each,
         input=SimpleNamespace(quiesce_timeout=timedelta(seconds=10), cluster="b"),

@@ -108,8 +108,8 @@ def _draining(monkeypatch: pytest.MonkeyPatch, green: list[TopicStats], consumer
     needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
     double = SimpleNamespace(
         input=BlueGreenInput.model_validate(needed),
-        blue=SimpleNamespace(topics=SimpleNamespace(names=names)),
-        green=SimpleNamespace(topics=SimpleNamespace(stats=stats)),
+        blue=SimpleNamespace(admin=SimpleNamespace(topics=SimpleNamespace(names=names))),
+        green=SimpleNamespace(admin=SimpleNamespace(topics=SimpleNamespace(stats=stats))),
         each=each,
         context=ActivityContext(),
     )

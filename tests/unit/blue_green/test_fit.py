@@ -95,7 +95,9 @@ def placed(here: dict[str, tuple[str, ...]], there: dict[str, tuple[str, ...]], 
 
     findings, (blue, green) = Findings(), groups or ("", "")
     task = SimpleNamespace(
-        input=SimpleNamespace(cluster="b", green_cluster="g"), blue=side(here, blue), green=side(there, green)
+        input=SimpleNamespace(cluster="b", green_cluster="g"),
+        blue=SimpleNamespace(admin=side(here, blue)),
+        green=SimpleNamespace(admin=side(there, green)),
     )
     check_isolation(cast("BlueGreenTask", task), findings, [SPACE])
     return findings
@@ -123,7 +125,11 @@ def test_limits_of_resource_groups() -> None:
     here, there = side(publishRateInMsgs=10, publishRateInBytes=5), side(publishRateInMsgs=9, publishRateInBytes=5)
     for group, green, expected in (("g", there, 1), ("g", here, 0), ("absent", there, 0), (None, there, 0)):
         findings = Findings()
-        task = SimpleNamespace(input=SimpleNamespace(green_cluster="green"), blue=here, green=green)
+        task = SimpleNamespace(
+            input=SimpleNamespace(green_cluster="green"),
+            blue=SimpleNamespace(admin=here),
+            green=SimpleNamespace(admin=green),
+        )
         check_resource_group(cast("BlueGreenTask", task), findings, namespace(resource_group_name=group))
         assert ["publishRateInMsgs 10 and 9" in warning for warning in findings.warnings] == [True] * expected
 
@@ -150,7 +156,7 @@ def test_each_broker_of_green_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
 
     silent = SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=refuse))
     there = [("a", broker("false")), ("b", broker("true")), ("c", silent)]
-    task = SimpleNamespace(blue=broker("false"), green_brokers=lambda: there)
+    task = SimpleNamespace(blue=SimpleNamespace(admin=broker("false")), green=SimpleNamespace(brokers=lambda: there))
     monkeypatch.setattr(clusters, "_sides", no_sides)
     findings = Findings()
     check_running(cast("BlueGreenTask", task), findings)

@@ -43,7 +43,7 @@ def _removals(tree: ast.AST, admins: frozenset[str] = frozenset()) -> Iterator[t
         ):
             admin = node.value.value
             yield node.lineno, ast.unparse(node), isinstance(admin, ast.Name) and admin.id in names
-        # An alias, as `subscriptions = task.blue.subscriptions`, would hide what is called.
+        # An alias, as `subscriptions = task.blue.admin.subscriptions`, would hide what is called.
         if isinstance(node, ast.Assign) and _is_part(node.value):
             yield node.lineno, ast.unparse(node), False
         yield from _removals(node, names)
@@ -65,5 +65,5 @@ def test_removals_are_found() -> None:
     """The check sees requests: the blue-green migration has thirteen of them, each of them safe."""
     every = [removal for file in _FILES for removal in _removals(ast.parse(file.read_text()))]
     assert len(every) >= 13
-    bare = "def work(task):\n    task.blue.topics.delete(1)\n    parts = task.green.subscriptions\n"
+    bare = "def work(task):\n    task.blue.admin.topics.delete(1)\n    parts = task.green.admin.subscriptions\n"
     assert [line for line, _, safe in _removals(ast.parse(bare)) if not safe] == [2, 3]

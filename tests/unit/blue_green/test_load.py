@@ -18,7 +18,10 @@ from clients.pulsar.names import TopicName
 
 def _task(guards: Sequence[NamespaceGuard]) -> BatchTask:
     return cast(
-        "BatchTask", SimpleNamespace(blue=None, input=None, guards=guards, store=None, wait_while_stopped=lambda: None)
+        "BatchTask",
+        SimpleNamespace(
+            blue=SimpleNamespace(admin=None), input=None, guards=guards, store=None, wait_while_stopped=lambda: None
+        ),
     )
 
 

@@ -33,8 +33,10 @@ def task(release: str = "5.0.1", scalable: tuple[str, ...] = ()) -> BlueGreenTas
         "BlueGreenTask",
         SimpleNamespace(
             input=SimpleNamespace(green_cluster="g"),
-            blue_scalable=SimpleNamespace(scalable_topics=SimpleNamespace(names=names)) if scalable else None,
-            green_release=parse_release(release),
+            blue=SimpleNamespace(
+                scalable=SimpleNamespace(scalable_topics=SimpleNamespace(names=names)) if scalable else None
+            ),
+            green=SimpleNamespace(release=parse_release(release)),
         ),
     )
 
@@ -92,7 +94,7 @@ def test_namespaces_that_the_flag_of_the_cluster_would_terminate(monkeypatch: py
         tenants=SimpleNamespace(names=lambda: ["public", "pulsar", "shop"]), namespaces=SimpleNamespace(names=of_tenant)
     )
     moved, remaining = cluster.split_namespaces(
-        cast("BlueGreenTask", SimpleNamespace(blue=blue)), cast("CasStore", SimpleNamespace())
+        cast("BlueGreenTask", SimpleNamespace(blue=SimpleNamespace(admin=blue))), cast("CasStore", SimpleNamespace())
     )
     assert moved == ["shop/orders"]
     assert remaining == ["public/default", "public/functions", "pulsar/app", "shop/prop/old"]
@@ -103,7 +105,9 @@ def test_namespaces_that_the_flag_of_the_cluster_would_terminate(monkeypatch: py
 )
 def test_the_flag_of_the_cluster(release: str, *, wanted: bool, expected: bool) -> None:
     """The flag is not set if brokers would also terminate the topics of their own health checks (#23572)."""
-    double = SimpleNamespace(input=SimpleNamespace(complete_cluster=wanted), blue_release=parse_release(release))
+    double = SimpleNamespace(
+        input=SimpleNamespace(complete_cluster=wanted), blue=SimpleNamespace(release=parse_release(release))
+    )
     assert cluster.sets_cluster_flag(cast("BlueGreenTask", double)) is expected
 
 
@@ -131,8 +135,7 @@ def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch)
     for release, defect in (("4.0.1", "SYSTEM_TOPICS_FLAGGED"), ("4.0.2", "")):
         double = SimpleNamespace(
             input=SimpleNamespace(complete_cluster=True),
-            blue_release=parse_release(release),
-            blue_store=store,
+            blue=SimpleNamespace(release=parse_release(release), store=store),
             keeper=_always(SimpleNamespace(renew=_always(None))),
         )
         done = cluster.complete(cast("BlueGreenTask", double))

@@ -43,7 +43,8 @@ def test_a_topic_that_its_broker_has_fenced_is_unloaded() -> None:
         return change(blue)
 
     blue = SimpleNamespace(topics=topics)
-    task = SimpleNamespace(blue=blue, change_blue=change, blue_release=parse_release("4.0.8"), each=each)
+    cluster = SimpleNamespace(admin=blue, change_or_never=change, release=parse_release("4.0.8"))
+    task = SimpleNamespace(blue=cluster, each=each)
     guard = SimpleNamespace(require=lambda: None)
     ended = terminate_again(cast("BlueGreenTask", task), cast("NamespaceGuard", guard), cast("CasStore", None), [topic])
     assert topics.unloaded == 1

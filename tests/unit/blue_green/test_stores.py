@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from activities.blue_green.checks.clusters import Side, check_broker, check_configuration_stores
 from activities.blue_green.context import BlueGreenTask
 from activities.lifecycle.precheck import Findings
-from models.blue_green.input import PulsarCluster
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from models.store_url import parse_broker_setting, parse_store_url
 
 BLUE, GREEN = "zk:blue:2181/b", "zk:green:2181/g"
@@ -25,8 +25,8 @@ def blocker_codes(blue: dict[str, str], green: dict[str, str]) -> list[str]:
 
     task = SimpleNamespace(
         input=SimpleNamespace(cluster="b", green_cluster="g"),
-        blue_brokers=lambda: brokers({"metadataStoreUrl": BLUE, **blue}),
-        green_brokers=lambda: brokers({"metadataStoreUrl": GREEN, **green}),
+        blue=SimpleNamespace(brokers=lambda: brokers({"metadataStoreUrl": BLUE, **blue})),
+        green=SimpleNamespace(brokers=lambda: brokers({"metadataStoreUrl": GREEN, **green})),
     )
     findings = Findings()
     check_configuration_stores(cast("BlueGreenTask", task), findings)
@@ -88,7 +88,8 @@ def test_addresses_as_brokers_take_them(text: str, address: str) -> None:
 )
 def test_metadata_stores_of_brokers(url: str, codes: list[str]) -> None:
     """A broker's own name of its store is read as ZooKeeper's client reads it; another store is a blocker."""
-    side = Side("BLUE", "b", cast("PulsarCluster", SimpleNamespace(store=parse_store_url(BLUE))), cast("Any", None))
+    addresses = SimpleNamespace(store=parse_store_url(BLUE))
+    side = Side("BLUE", "b", cast("PulsarCluster", SimpleNamespace(addresses=addresses)))
     findings = Findings()
     settings = {"clusterName": "b", "metadataStoreUrl": url, "clusterMigrationCheckDurationSeconds": "1"}
     check_broker(findings, side, "broker:1", settings)

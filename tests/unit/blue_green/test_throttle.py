@@ -43,7 +43,7 @@ def test_messages_that_bookies_have_not_confirmed(looks: int, *, quiet: bool) ->
 
     seconds = timedelta(seconds=5 if quiet else 0.1)
     task = SimpleNamespace(
-        blue=SimpleNamespace(topics=topics),
+        blue=SimpleNamespace(admin=SimpleNamespace(topics=topics)),
         context=ActivityContext(),
         each=each,
         input=SimpleNamespace(quiesce_timeout=seconds),

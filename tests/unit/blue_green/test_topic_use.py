@@ -57,8 +57,8 @@ def task(*reads: TopicStats, **fields: object) -> BlueGreenTask:
         "BlueGreenTask",
         SimpleNamespace(
             input=BlueGreenInput.model_validate({**needed, "quiesce_timeout": "PT0.1S", **fields}),
-            blue=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names)),
-            green=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=dict)),
+            blue=SimpleNamespace(admin=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names))),
+            green=SimpleNamespace(admin=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=dict))),
             each=each,
             context=SimpleNamespace(
                 pause=ignore, waiting_for=ignore, clear_waiting=ignore, check=ignore, deadline=Deadline

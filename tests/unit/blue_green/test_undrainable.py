@@ -59,9 +59,11 @@ def _task(cursors: dict[str, object], migrated: str = "true") -> BlueGreenTask:
     double = SimpleNamespace(
         input=BlueGreenInput.model_validate(needed),
         attempt=SimpleNamespace(run_id="run"),
-        blue=SimpleNamespace(topics=SimpleNamespace(stats=refuse, names=names, internal_info=info)),
-        green=SimpleNamespace(subscriptions=SimpleNamespace(names=subscriptions)),
-        blue_release=parse_release("5.0.1"),
+        blue=SimpleNamespace(
+            admin=SimpleNamespace(topics=SimpleNamespace(stats=refuse, names=names, internal_info=info)),
+            release=parse_release("5.0.1"),
+        ),
+        green=SimpleNamespace(admin=SimpleNamespace(subscriptions=SimpleNamespace(names=subscriptions))),
         each=each,
         context=ActivityContext(),
     )
@@ -214,7 +216,7 @@ def test_writes_wait_while_a_flag_is_off(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in names:
         monkeypatch.setattr(termination, name, note(name))
     task = _task({})
-    task.blue_brokers = list[Any]
+    task.blue.brokers = list[Any]
     termination.reload_topics(task, cast("NamespaceGuard", _Guard()), cast("CasStore", None), [_TOPIC])
     assert steps[0] == "hold_writes"
     assert [step for step in steps if step.startswith("set_flag")] == ["set_flag False", "set_flag True"]
