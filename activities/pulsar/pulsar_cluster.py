@@ -111,7 +111,7 @@ class PulsarCluster:
             NoServer: no broker is registered.
             AdminError: there was no answer, or one that is not a success.
         """
-        urls = [url for _, urls in self._known for url in urls]
+        urls = [url for _, urls in self._broker_urls for url in urls]
         if not urls:
             raise self._no_broker()
         return change_or_never(self.access, urls, connect=connect, fence=fence, change=change)
@@ -136,16 +136,16 @@ class PulsarCluster:
 
     def brokers(self) -> list[tuple[str, PulsarAdminReader]]:
         """Return every broker that was active when this attempt first asked, with its address."""
-        return [(name, PulsarAdminReader(self._session, urls)) for name, urls in self._known]
+        return [(name, PulsarAdminReader(self._session, urls)) for name, urls in self._broker_urls]
 
     def brokers_now(self) -> list[tuple[str, PulsarAdminReader]]:
         """Return every broker that is active now; `brokers` returns the same from then on."""
-        self.__dict__.pop("_known", None)
+        self.__dict__.pop("_broker_urls", None)
         return self.brokers()
 
     def writable_brokers(self) -> list[tuple[str, PulsarAdmin]]:
         """Return the brokers of `brokers`, for changes that depend on the broker's own settings."""
-        return [(name, PulsarAdmin(self._session, urls)) for name, urls in self._known]
+        return [(name, PulsarAdmin(self._session, urls)) for name, urls in self._broker_urls]
 
     @cached_property
     def release(self) -> Release:
@@ -181,7 +181,7 @@ class PulsarCluster:
         return self._open.enter_context(HttpSession(self.access, MAX_CONCURRENT_REQUESTS))
 
     @cached_property
-    def _known(self) -> list[tuple[str, list[str]]]:
+    def _broker_urls(self) -> list[tuple[str, list[str]]]:
         access = self.access
         return [(service.name, registered_urls(service.data, access)) for service in self.registrations()]
 
