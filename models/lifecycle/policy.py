@@ -91,6 +91,7 @@ class VerbState(BaseModel):
         proceed_not_before: the closed gate refuses `proceed` before this time.
         two_persons: a step that costs a copy back, or cannot be undone, needs a request and another person's approval.
         request: the open request.
+        unapproved: requests that ended without an approval or `reject`, with the cause, until they are recorded.
     """
 
     policy: PhasePolicy
@@ -102,13 +103,15 @@ class VerbState(BaseModel):
     proceed_not_before: datetime | None = None
     two_persons: bool = False
     request: ApprovalRequest | None = None
+    unapproved: list[tuple[ApprovalRequest, str]] = []
 
     def enter(self, policy: PhasePolicy) -> None:
         """Enter a phase; a `cleanup` or `proceed` of the previous phase is dropped."""
         self.policy = policy
         self.proceed_wanted = False
         self.cleanup_wanted = False
-        self.proceed_not_before = self.request = None
+        self.proceed_not_before = None
+        self._end_request("the next phase has started")
         if policy.no_pause:
             self.pause = None
 
@@ -143,7 +146,13 @@ class VerbState(BaseModel):
     def _set_gate(self, effect: str, after: Undo, *, needs_reason: bool = False) -> None:
         gate = {"gate": effect, "after_gate": after, "gate_needs_reason": needs_reason}
         self.policy = self.policy.model_copy(update=gate)
-        self.proceed_wanted, self.request = False, None
+        self.proceed_wanted = False
+        self._end_request(f"`proceed` starts this now: {effect}" if effect else "nothing waits for it any more")
+
+    def _end_request(self, why: str) -> None:
+        if self.request is not None:
+            self.unapproved.append((self.request, why))
+        self.request = None
 
     def undo(self) -> None:
         """Drop the accepted `rollback`, because the rollback starts."""
@@ -160,7 +169,7 @@ class VerbState(BaseModel):
         """Refuse every verb from now on."""
         self.ended = True
         self.pause = None
-        self.request = None
+        self._end_request(ENDED)
 
     @property
     def paused(self) -> bool:
@@ -229,7 +238,11 @@ class VerbState(BaseModel):
 
     def _apply(self, verb: Verb, pause: Pause) -> None:
         """Apply a verb; `pause` is the one that it orders, if it is that verb."""
-        request, self.request = self.request, None
+        request = self.request
+        if verb in (Verb.APPROVE, Verb.REJECT):
+            self.request = None
+        else:
+            self._end_request(f"`{verb}` was given")
         match verb:
             case Verb.ROLLBACK:
                 self.rollback_wanted, self.pause = True, None

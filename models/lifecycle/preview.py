@@ -73,6 +73,6 @@ def _ends(status: Status, verb: Verb) -> tuple[str, ...]:
     waiting = status.waiting
     if waiting and (verb in waiting.ends_on or verb is Verb.ROLLBACK):
         ends.append(f"the wait for {waiting.why}, since {format_value(waiting.since)}")
-    if status.request and verb in (Verb.ROLLBACK, Verb.REJECT, Verb.APPROVE):
+    if status.request:
         ends.append(f"the request for {status.request.verb} of {status.request.by}")
     return tuple(ends)

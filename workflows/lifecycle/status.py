@@ -120,7 +120,21 @@ class StatusBoard:
 
     def publish(self) -> None:
         """Show the state in the Web UI."""
+        self._record_unapproved()
         workflow.set_current_details(render(self.status(), workflow.info().workflow_id))
+
+    def _record_unapproved(self) -> None:
+        """Record requests that ended without an answer: each gate and each verb may end one."""
+        state = self._state
+        while state.verbs.unapproved:
+            asked, why = state.verbs.unapproved.pop(0)
+            result = f"the request ended without an approval: {why}"
+            state.audit = state.audit.with_entry(
+                workflow.now(), asked.by, asked.verb, reason=asked.reason, accepted=False, result=result
+            )
+            text = f"{asked.verb} by {asked.by}: {result}"
+            self.event(EventType.REQUEST_REFUSED, text, request=asked.verb, by=asked.by, reason=asked.reason)
+            self.note(text, level=logging.WARNING)
 
     def note(self, text: str, *, level: int = logging.INFO, **fields: object) -> None:
         """Record an event for status, report and log.

@@ -299,3 +299,27 @@ def test_an_open_request_is_not_replaced() -> None:
     assert verbs.cleanup_wanted
     # Printed as the argument for other clients, which have read no request.
     assert VerbRequest(verb=Verb.PROCEED).model_dump(mode="json") == {"verb": "proceed", "reason": ""}
+
+
+def _ended(end: Callable[[VerbState], object]) -> list[tuple[Verb, str]]:
+    """Return the requests that ended without an approval, of a gate at which one is open."""
+    policy = PhasePolicy(undo=Undo.COPY_BACK, undo_cost="", gate="the window ends", after_gate=Undo.NONE)
+    verbs = VerbState(policy=policy, two_persons=True)
+    assert verbs.take(Verb.PROCEED, NOW, by="x:ana@one").accepted
+    end(verbs)
+    assert verbs.request is None
+    return [(asked.verb, why) for asked, why in verbs.unapproved]
+
+
+def test_a_request_never_ends_unnoticed() -> None:
+    """A request that ends without the answer of a person is kept with the cause, until it is recorded."""
+    phase = PhasePolicy(undo=Undo.FREE, undo_cost="")
+    assert _ended(lambda verbs: verbs.close_gate("brokers stop")) == [
+        (Verb.PROCEED, "`proceed` starts this now: brokers stop")
+    ]
+    assert _ended(lambda verbs: verbs.open_gate()) == [(Verb.PROCEED, "nothing waits for it any more")]
+    assert _ended(lambda verbs: verbs.enter(phase)) == [(Verb.PROCEED, "the next phase has started")]
+    assert _ended(lambda verbs: verbs.end()) == [(Verb.PROCEED, ENDED)]
+    assert _ended(lambda verbs: verbs.take(Verb.ROLLBACK, NOW)) == [(Verb.PROCEED, "`rollback` was given")]
+    assert _ended(lambda verbs: verbs.take(Verb.REJECT, NOW)) == []
+    assert _ended(lambda verbs: verbs.take(Verb.APPROVE, NOW, by="x:bo@two")) == []

@@ -6,8 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from models.lifecycle.audit import fault_of
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import CutoverPlan, Outcome, Status, WaitKind
 from models.lifecycle.verbs import CutoverTime, HoldChange, Verb
@@ -15,6 +17,7 @@ from models.metadata_store.phases import Phase
 from models.metadata_store.results import Preparation
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Hang
 from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.lifecycle.persons import ANA, BO, Persons
 from tests.workflows.metadata_store.activities import ANSWERS, HELD, LIVE, Script, between_rounds
 from workflows.lifecycle import hold
 
@@ -76,6 +79,24 @@ async def test_cutover_at(stage: Harness) -> None:
     begun = next(entry for entry in report.history if entry.phase == Phase.PREPARATION).started
     assert sooner <= begun < sooner + timedelta(minutes=5)
     assert run.script.stages == HELD
+
+
+async def test_a_request_without_an_answer_is_recorded(stage: Harness, command: Client) -> None:
+    """A request that ends without an approval, here by a pause, is in the notes and in the audit trail."""
+    run = await _held(stage, hold_before_cutover=True, two_persons=True)
+    persons = Persons(command, run)
+    assert (await persons.steer(ANA, Verb.PROCEED, "OPS-1")).accepted
+    await persons.steer(BO, Verb.PAUSE)
+    status = await run.until(lambda status: status.request is None and status.paused)
+    asked, ended, paused = (await persons.audit()).entries
+    assert (asked.accepted, ended.accepted, paused.accepted) == (True, False, True)
+    assert (ended.by, ended.what, ended.reason) == (ANA, "proceed", "OPS-1")
+    assert ended.result == "the request ended without an approval: `pause` was given"
+    assert any(note.endswith(f"proceed by {ANA}: {ended.result}") for note in status.notes)
+    await persons.steer(BO, Verb.ROLLBACK)
+    report = await run.report()
+    assert [entry.what for entry in report.audit] == ["proceed", "proceed", "pause", "rollback"]
+    assert not fault_of(report.audit)
 
 
 async def test_cutover_time_is_cleared(stage: Harness) -> None:
