@@ -14,7 +14,7 @@ from rich.text import Text
 from models.coverage.results import FeatureUse
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
-from models.lifecycle.status import CutoverPlan, HookStatus, PhaseEntry, Progress, Status, Waiting
+from models.lifecycle.status import RESUME_IT, CutoverPlan, HookStatus, PhaseEntry, Progress, Status, Waiting
 from models.lifecycle.units import Quantity, Unit, format_value
 from models.lifecycle.verbs import ApprovalRequest
 from models.text import one_line, printable
@@ -82,7 +82,7 @@ def headline(view: View) -> str:
     parts.append(status.phase if status else view.phase)
     if status and not view.ended:
         parts += [str(status.progress)] if status.progress else []
-        parts += [f"do now: {status.waiting.action}"] if status.waiting and status.waiting.action else []
+        parts += [f"do now: {action}"] if (action := _action(status)) else []
         parts += [f"waits for {status.waiting.why}"] if status.waiting else []
     parts += [
         f"{step.name}: attempt {step.attempt}, last: {step.last_failure}" for step in view.steps if step.attempt > 1
@@ -137,6 +137,7 @@ def _now(view: View) -> list[Line]:
         rows += [_hook(hook, now) for hook in status.hooks if hook.failing_since or hook.lost]
     if status and not view.ended:
         rows += _asked(status.request, now) if status.request else []
+        rows += [("do now", action)] if (action := _action(status)) else []
         rows += _waits(status.waiting, now) if status.waiting else []
         if status.progress:
             rows.append(("progress", f"{status.progress}; {ago(status.progress.as_of, now)}"))
@@ -161,12 +162,18 @@ def _asked(request: ApprovalRequest, now: datetime) -> list[Line]:
     ]
 
 
+def _action(status: Status) -> str:
+    """Return what the operator can do about the wait or the pause; empty for nothing."""
+    # Paused already, while what runs ends first.
+    during_pause = RESUME_IT if status.paused else ""
+    return status.waiting.action if status.waiting else during_pause
+
+
 def _waits(wait: Waiting, now: datetime) -> list[Line]:
     until = f", until {format_value(wait.until)}" if wait.until else ""
     ends = f"; ends on: {', '.join(wait.ends_on)}" if wait.ends_on else ""
     since = f"since {format_value(wait.since)} ({ago(wait.since, now)})"
-    action: list[Line] = [("do now", wait.action)] if wait.action else []
-    return [*action, ("waits for", f"{wait.why}, {since}{until}{ends}")]
+    return [("waits for", f"{wait.why}, {since}{until}{ends}")]
 
 
 def _step(step: Step, now: datetime) -> Line:

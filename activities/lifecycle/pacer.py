@@ -18,7 +18,7 @@ from clients.closeable import Closeable
 from clients.errors import FinalError, StoreError
 from clients.load import NoReading, Source, Sources
 from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders
-from models.lifecycle.status import WaitKind, WaitReason
+from models.lifecycle.status import RESUME_IT, WaitKind, WaitReason
 from models.text import shown
 
 _log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class Pacer(Closeable):
 
     def _reason(self) -> WaitReason | None:
         if (pause := self._orders.pause) is not None:
-            return WaitReason(kind=WaitKind.PAUSE, why=str(pause), action="give `resume` to continue")
+            return WaitReason(kind=WaitKind.PAUSE, why=str(pause), action=RESUME_IT)
         wanted = self._orders.throttle
         if self._throttle is not None and self._throttle.wanted != wanted:
             self._throttle.close()

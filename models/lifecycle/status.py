@@ -218,6 +218,9 @@ _FOR_OPERATOR = frozenset(
 _BACK = (Verb.ROLLBACK,)
 _ON_OR_BACK = (Verb.PROCEED, Verb.ROLLBACK)
 
+RESUME_IT = "give `resume` to continue"
+"""What an operator can do about a pause."""
+
 ENDERS: dict[WaitKind, tuple[Verb, ...]] = {
     WaitKind.PAUSE: (Verb.RESUME, Verb.ROLLBACK),
     WaitKind.HOLD: _ON_OR_BACK,

@@ -13,7 +13,7 @@ from temporalio import workflow
 from models.lifecycle.change_windows import WindowsReading
 from models.lifecycle.policy import ENDED
 from models.lifecycle.state import MigrationState
-from models.lifecycle.status import CutoverPlan, Undo, WaitKind
+from models.lifecycle.status import RESUME_IT, CutoverPlan, Undo, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.calendar import Calendar
 from workflows.lifecycle.continuation import Continuation
@@ -223,7 +223,7 @@ class CutoverHold:
         """Return why the cut-over does not start now; None if it does."""
         if (pause := self._verbs.pause) is not None:
             enders = (Verb.RESUME, Verb.ROLLBACK)
-            return _Reason(WaitKind.PAUSE, str(pause), "give `resume` to continue", enders)
+            return _Reason(WaitKind.PAUSE, str(pause), RESUME_IT, enders)
         if self.plan.hold:
             return _HELD
         at = self.plan.at

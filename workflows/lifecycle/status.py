@@ -14,6 +14,7 @@ from models.lifecycle.hook_events import EventType, HookEvent
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import (
     ENDERS,
+    RESUME_IT,
     CutoverPlan,
     Outcome,
     PhaseEntry,
@@ -104,8 +105,10 @@ class StatusBoard:
         )
 
     def _waiting(self) -> Waiting | None:
-        """Return the current wait, with the verbs that end it now."""
+        """Return the current wait, with the verbs that end it now; during a pause also what ends that."""
         shown = self._state.waiting or self._state.activity_waiting
+        if shown and self._state.verbs.paused and shown.kind is not WaitKind.PAUSE:
+            shown = shown.model_copy(update={"action": "; ".join(filter(None, (shown.action, RESUME_IT)))})
         return shown and self._with_enders(shown)
 
     def _with_enders(self, wait: Waiting) -> Waiting:

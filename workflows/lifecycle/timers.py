@@ -12,7 +12,7 @@ from temporalio import workflow
 
 from models.lifecycle.names import summary_line
 from models.lifecycle.state import MigrationState
-from models.lifecycle.status import WaitKind
+from models.lifecycle.status import RESUME_IT, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.failures import Interrupted
@@ -124,7 +124,7 @@ class Timers:
             self._status.wait_for(
                 WaitKind.PAUSE,
                 str(pause),
-                action="give `resume` to continue",
+                action=RESUME_IT,
                 ends_on=[verb for verb in (Verb.RESUME, Verb.ROLLBACK) if verb in self._verbs.legal()],
             )
             await self._until(lambda: not self._verbs.paused, None, "", may_continue=not self._state.running_phase)

@@ -205,9 +205,12 @@ class Waves:
 
     async def _wait_if_paused(self) -> None:
         while self._steering.paused:
+            if self._pool:
+                self._show(Hold(kind=WaitKind.ITEMS, why="items that run to end before the pause"))
             # `wait_if_paused` may continue as new, which needs a complete state: children that run end first, and
             # failed items are recorded.
             await workflow.wait_condition(lambda: not self._pool or not self._steering.paused)
+            self._show(None)
             if self._steering.paused:
                 await self._record_failures()
                 await self._steering.wait_if_paused()

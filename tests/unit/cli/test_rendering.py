@@ -163,6 +163,9 @@ def test_actions_come_first() -> None:
     assert shown[4].startswith("phase      SWITCH          running            5.0 s")
     assert shown[-2:] == ["undo       metadata: brokers start on the source again", "verbs now  rollback"]
     assert "do now: stop all brokers | waits for broker b-1 to stop" in headline(view())
+    paused = view(status=status(paused=True, waiting=None))
+    assert lines(paused)[1] == "do now     give `resume` to continue"
+    assert "| do now: give `resume` to continue" in headline(paused)
 
 
 def test_progress_has_its_age() -> None:

@@ -137,6 +137,9 @@ async def test_rollback_is_refused_once_all_have_moved(stage: Harness) -> None:
     run = await stage.start(Script(drain=hang, names=("acme/audit",)), grace_window="PT0S")
     await hang.entered()
     await run.signal(Verb.PAUSE)
+    running = await run.until(lambda status: status.waiting is not None and "`resume`" in status.waiting.action)
+    assert running.waiting is not None
+    assert (running.waiting.kind, running.waiting.action) == (WaitKind.ITEMS, "give `resume` to continue")
     hang.release()
     status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.PAUSE)
     assert status.legal_verbs == [Verb.RESUME]
