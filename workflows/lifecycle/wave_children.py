@@ -7,14 +7,16 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ChildWorkflowError, FailureError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
+from models.base import faults
 from models.lifecycle.names import bounded_id, summary_line
 from models.lifecycle.waves import BatchResult, WavePolicy, failed_item
-from workflows.lifecycle.wave_protocols import Children
+from workflows.lifecycle.wave_protocols import Children, ChildSpec
 
 _SHORTEST_PAUSE = timedelta(seconds=10)
 _LONGEST_PAUSE = timedelta(minutes=10)
@@ -121,7 +123,12 @@ class ChildPool:
             self._defect = error
 
     async def _outcome(self, child: _Child) -> BatchResult:
-        handle = await self._start(child)
+        try:
+            spec = self._children.child(child.items)
+        except ValidationError as error:
+            # Servers have names that no input may have, such as `x-partition-1` for a whole topic.
+            return _all_failed(child.items, faults(error))
+        handle = await self._start(child, spec)
         if handle is None:
             return _all_failed(child.items, child.given_up.result())
         child.started, child.blocked = True, False
@@ -144,9 +151,9 @@ class ChildPool:
         except ValueError as error:
             return _all_failed(child.items, f"the result of {child.id} cannot be read: {error}")
 
-    async def _start(self, child: _Child) -> workflow.ChildWorkflowHandle[Any, Any] | None:
+    async def _start(self, child: _Child, spec: ChildSpec) -> workflow.ChildWorkflowHandle[Any, Any] | None:
         """Start a child. If a child of an earlier parent still runs under its id, wait until that has ended."""
-        spec, pause = self._children.child(child.items), _SHORTEST_PAUSE
+        pause = _SHORTEST_PAUSE
         retries = RetryPolicy(
             initial_interval=_SHORTEST_PAUSE,
             maximum_interval=_LONGEST_PAUSE,

@@ -168,6 +168,18 @@ async def test_many_topics_with_two_that_fail(stage: Harness, count: int) -> Non
     assert await run.events() < 12 * count
 
 
+async def test_a_name_that_only_a_partition_may_have(stage: Harness) -> None:
+    """A topic that has it stays regular, with the reason, and the others become scalable."""
+    odd = f"{TOPICS[1]}-partition-1"
+    waves: dict[str, Any] = {"canary": 0, "error_budget": {"items": 1}, "deadline": "PT48H"}
+    run, script = await _start(stage, names=(*TOPICS[:2], odd, TOPICS[2]), waves=waves)
+    report = await run.report()
+    assert (report.outcome, report.figures["topics_scalable"]) == (Outcome.DONE_WITH_FAILURES, 3)
+    assert [*script.failures] == [odd]
+    assert script.failures[odd].startswith(f"topic: 'persistent://{odd}' is not the full name of a persistent topic")
+    assert script.steps_of(odd) == []
+
+
 async def test_a_canary_that_fails_stops_the_waves(stage: Harness) -> None:
     """With `when_held: stop` a failed canary ends the migration without further topics, and policies are restored."""
     waves = {"canary": 1, "wave_size": 10, "gate": "none", "when_held": "stop", "deadline": "PT48H"}
