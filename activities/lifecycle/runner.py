@@ -136,7 +136,8 @@ async def in_thread(context: ActivityContext, work: Callable[[], ResultT], beat:
         while not task.done():
             beat()
             await asyncio.wait([task], timeout=HEARTBEAT_EVERY)
-    except asyncio.CancelledError:
+    except (Exception, asyncio.CancelledError):
+        # Also when a heartbeat fails: the next attempt must not start next to this one.
         context.cancel()
         await _let_end(task, context)
         raise

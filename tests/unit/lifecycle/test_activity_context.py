@@ -10,6 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.lifecycle.context import ActivityContext, Cancelled
 from activities.lifecycle.progress import noted_before
+from activities.lifecycle.runner import in_thread
 from models.lifecycle.status import (
     Progress,
     ProgressReport,
@@ -191,3 +192,22 @@ def test_recent_rates_are_part_of_the_progress(monkeypatch: pytest.MonkeyPatch) 
     assert progress.slowest is not None
     assert progress.fastest is not None
     assert 0 < progress.slowest < progress.fastest
+
+
+async def test_work_ends_with_its_heartbeats() -> None:
+    """Work whose heartbeat fails stops before its activity does: the next attempt does not start next to it."""
+    context, ended = ActivityContext(), list[str]()
+
+    def work() -> None:
+        try:
+            context.pause(2)
+        except Cancelled:
+            ended.append("cancelled")
+            raise
+
+    def beat() -> None:
+        raise ValueError("no report")
+
+    with pytest.raises(ValueError, match="no report"):
+        await in_thread(context, work, beat)
+    assert ended == ["cancelled"]
