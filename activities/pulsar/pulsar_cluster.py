@@ -153,8 +153,12 @@ class PulsarCluster:
 
         Raises:
             StoreUnsupported: the release is not supported.
+            NoServer: no broker is registered.
         """
-        return min(_release(admin) for _, admin in self.brokers())
+        releases = [_release(admin) for _, admin in self.brokers()]
+        if not releases:
+            raise self._no_broker()
+        return min(releases)
 
     @cached_property
     def scalable(self) -> PulsarAdminReader | None:

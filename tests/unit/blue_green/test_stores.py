@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from activities.blue_green.checks.clusters import Side, check_broker, check_configuration_stores
 from activities.blue_green.context import BlueGreenTask
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.pulsar_cluster import PulsarCluster
+from clients.errors import NoServer
 from models.store_url import parse_broker_setting, parse_store_url
 
 BLUE, GREEN = "zk:blue:2181/b", "zk:green:2181/g"
@@ -104,3 +106,11 @@ def test_addresses_of_other_stores(text: str) -> None:
     """An address of a store other than ZooKeeper and Oxia is refused."""
     with pytest.raises(ValueError, match=r"address|store"):
         parse_broker_setting(text)
+
+
+def test_no_broker_to_ask_for_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While all brokers restart, a step is retried: it does not end because there is no oldest release."""
+    cluster = PulsarCluster(cast("Any", None), cast("Any", SimpleNamespace(metadata_url=BLUE)), ActivityContext())
+    monkeypatch.setattr(cluster, "brokers", list)
+    with pytest.raises(NoServer, match="no broker is registered in zk:blue"):
+        _ = cluster.release
