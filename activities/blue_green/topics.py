@@ -96,7 +96,8 @@ def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
 
 def traffic_of(stats: TopicStats) -> Traffic:
     """Return the traffic counters of a topic."""
-    backlog = sum(client_subscription.msg_backlog for client_subscription in stats.client_subscriptions.values())
+    # Brokers can count a backlog below 0 (#5543).
+    backlog = sum(max(0, subscription.msg_backlog) for subscription in stats.client_subscriptions.values())
     return Traffic(stats.msg_in_counter, backlog, len(stats.publishers))
 
 

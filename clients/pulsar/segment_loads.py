@@ -6,7 +6,7 @@ They look every 10 s, and report what has changed by a quarter or more.
 from __future__ import annotations
 
 from clients.cas.store import CasReader
-from clients.pulsar.admin.answers import Answer
+from clients.pulsar.admin.answers import Answer, Rate
 from clients.pulsar.names import TopicName
 
 
@@ -18,10 +18,10 @@ class SegmentLoad(Answer):
         byte_rate_in, byte_rate_out: bytes.
     """
 
-    msg_rate_in: float = 0.0
-    byte_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    byte_rate_out: float = 0.0
+    msg_rate_in: Rate = 0.0
+    byte_rate_in: Rate = 0.0
+    msg_rate_out: Rate = 0.0
+    byte_rate_out: Rate = 0.0
 
     @property
     def byte_rate(self) -> float:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter
 from pydantic.alias_generators import to_camel
 
 NAMES = TypeAdapter(list[str])
 STRINGS = TypeAdapter(dict[str, str])
 OBJECT = TypeAdapter(dict[str, Any])
+
+Rate = Annotated[float, AfterValidator(lambda rate: rate if math.isfinite(rate) else 0.0)]
+"""Units per second; Java may have divided by no time, and says `"NaN"` or `"Infinity"` then."""
 
 
 class Answer(BaseModel):

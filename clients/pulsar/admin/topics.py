@@ -9,7 +9,7 @@ from urllib.parse import unquote_plus
 
 from pydantic import Field, TypeAdapter, field_validator
 
-from clients.pulsar.admin.answers import NAMES, STRINGS, Answer, WholeAnswer
+from clients.pulsar.admin.answers import NAMES, STRINGS, Answer, Rate, WholeAnswer
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
 from clients.pulsar.admin.namespaces import Retention
@@ -71,8 +71,8 @@ class Client(WholeAnswer):
     metadata: dict[str, str] | None = None
     producer_name: str = ""
     consumer_name: str = ""
-    msg_rate_in: float = 0.0
-    msg_throughput_in: float = 0.0
+    msg_rate_in: Rate = 0.0
+    msg_throughput_in: Rate = 0.0
 
 
 class SubscriptionStats(WholeAnswer):
@@ -144,10 +144,10 @@ class TopicStats(WholeAnswer):
     """
 
     msg_in_counter: int = 0
-    msg_rate_in: float = 0.0
-    msg_throughput_in: float = 0.0
-    msg_rate_out: float = 0.0
-    msg_throughput_out: float = 0.0
+    msg_rate_in: Rate = 0.0
+    msg_throughput_in: Rate = 0.0
+    msg_rate_out: Rate = 0.0
+    msg_throughput_out: Rate = 0.0
     storage_size: int = 0
     backlog_size: int = 0
     publishers: tuple[Client, ...] = ()
@@ -298,7 +298,7 @@ class EntryHead(NamedTuple):
 
     Attributes:
         producer: name of who sent it.
-        published: when that was, by its producer's clock; None if it does not say.
+        published: when that was, by its producer's clock; None for none, or one after the year 9999.
         chunk: which part of a message it is, counted from 0.
         chunks: of how many.
     """
@@ -418,10 +418,9 @@ class TopicsReader:
             AdminServerError: among others where there is no such entry.
         """
         headers = self._endpoint.head(f"/{topic.rest_path}/ledger/{position[0]}/entry/{position[1]}")
-        published = headers.get("X-Pulsar-publish-time")
         return EntryHead(
             producer=headers.get("X-Pulsar-producer-name", ""),
-            published=datetime.fromisoformat(published) if published else None,
+            published=_time(headers.get("X-Pulsar-publish-time", "")),
             chunk=int(headers.get("X-Pulsar-chunk-id", "0")),
             chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", "1")),
         )
@@ -510,3 +509,11 @@ class Topics(TopicsReader):
     def compact(self, topic: TopicName) -> None:
         """Start a compaction; it runs on its own."""
         self._calls.put(f"/{topic.rest_path}/compaction")
+
+
+def _time(text: str) -> datetime | None:
+    """Return a time in ISO 8601; None for another text, among them years after 9999, which producers can send."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None

@@ -11,11 +11,13 @@ from typing import cast
 import pytest
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.topics import report_blue_backlog
 from activities.blue_green.write_limit import bytes_per_round, limit_for_hold_time, wait_until_quiet
 from activities.lifecycle.context import ActivityContext
-from clients.pulsar.admin.topics import Client, InternalStats, TopicStats
+from clients.pulsar.admin.topics import Client, InternalStats, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
 from models.defects import has_defect
+from models.lifecycle.status import ReadingName
 from models.releases import parse_release
 
 
@@ -98,3 +100,16 @@ def test_a_round_of_a_producer_that_rarely_sends() -> None:
     """A producer that rarely sends counts as one that sends once."""
     rare = Client(msg_rate_in=0.01, msg_throughput_in=1.0)
     assert bytes_per_round(TopicStats(publishers=(rare,)), InternalStats(), 15.0) == 100.0
+
+
+def test_a_backlog_below_zero() -> None:
+    """A broker that counts wrongly hides no other backlog, and the report of the step is still possible (#5543)."""
+    stats = TopicStats(
+        subscriptions={"wrong": SubscriptionStats(msg_backlog=-2), "slow": SubscriptionStats(msg_backlog=1)}
+    )
+    wrong = TopicStats(subscriptions={"wrong": SubscriptionStats(msg_backlog=-2)})
+    context = ActivityContext()
+    for topics, backlog in (([stats, wrong], 1), ([wrong], 0)):
+        assert report_blue_backlog(context, topics) == backlog
+        reading = next(reading for reading in context.report().readings if reading.name is ReadingName.BACKLOG)
+        assert reading.value == backlog

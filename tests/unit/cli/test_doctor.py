@@ -12,6 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import certifi
 import pytest
@@ -221,7 +222,11 @@ def test_spark(master: str, level: Level, said: str, monkeypatch: pytest.MonkeyP
 
 def token(end: datetime | None) -> str:
     """Return a JSON web token, unsigned."""
-    claims = {"sub": "admin"} | ({"exp": end.timestamp()} if end else {})
+    return token_of({"sub": "admin"} | ({"exp": end.timestamp()} if end else {}))
+
+
+def token_of(claims: dict[str, Any]) -> str:
+    """Return a JSON web token with these claims, unsigned."""
     parts = [
         base64.urlsafe_b64encode(json.dumps(claim).encode()).decode().rstrip("=") for claim in ({"alg": "none"}, claims)
     ]
@@ -234,6 +239,7 @@ def test_tokens() -> None:
     assert token_life("token", "secret") == "a token without an expiry time"
     assert token_life("token", token(None)) == "a token without an expiry time"
     assert str(token_life("token", token(now + 2 * SOON))).startswith("a token that is valid until")
+    assert token_life("token", token_of({"exp": 1e300})) == "a token without an expiry time"
     soon = token_life("token", token(now + SOON / 2))
     assert isinstance(soon, Finding)
     assert soon.level is Level.WARNING
