@@ -158,6 +158,10 @@ class ContainerRunner:
         if self.paused:
             self._wrapped().unpause()
 
+    def quit(self) -> None:
+        """Ask it to print the stacks of its threads into its log (SIGQUIT); a server in Go ends after that."""
+        self._wrapped().kill(signal="SIGQUIT")
+
     def _remove(self) -> None:
         if self._container:
             self._container.stop(force=True)

@@ -205,6 +205,10 @@ class Runner(Protocol):
         """Continue it."""
         ...
 
+    def quit(self) -> None:
+        """Ask it to print the stacks of its threads into its log (SIGQUIT); a server in Go ends after that."""
+        ...
+
 
 class ProcessRunner:
     """A server as a process; with `detach` it continues after this process."""
@@ -268,6 +272,11 @@ class ProcessRunner:
         """Continue it."""
         if process := self._record.read():
             process.send(signal.SIGCONT)
+
+    def quit(self) -> None:
+        """Ask it to print the stacks of its threads into its log (SIGQUIT); a server in Go ends after that."""
+        if process := self._record.read():
+            process.send(signal.SIGQUIT)
 
     def _child_of(self, process: ProcessId) -> subprocess.Popen[bytes] | None:
         return self._child if self._child and self._child.pid == process.pid else None

@@ -20,6 +20,8 @@ NewRunner = Callable[[str, Path, Path], Runner]
 
 _POLL = 0.05
 _TAIL = 30
+_STACKS_WITHIN = 10.0
+_MOST_LINES = 10_000
 # Set-up steps, with the field of the stack's state that shows whether they are done.
 _RECORDED = {
     plans.SETUP: "set_up",
@@ -172,10 +174,25 @@ class Server:
             if code is not None:
                 raise ServerFailed(self.name, f"ended with {code} during its start", code, self.tail(_TAIL))
             if time.monotonic() > deadline:
-                raise ServerFailed(self.name, f"was not ready after {plan.start_limit:.0f} s", None, self.tail(_TAIL))
+                end = self.tail(_TAIL)
+                raise ServerFailed(
+                    self.name, f"was not ready after {plan.start_limit:.0f} s", None, [*end, *self._main_stack()]
+                )
             return False
 
         return is_ready
+
+    def _main_stack(self) -> list[str]:
+        """Return where the main thread of a Java server is, which tells why the server is late; empty if unknown."""
+        self._runner.quit()
+        deadline = time.monotonic() + _STACKS_WITHIN
+        while time.monotonic() < deadline:
+            time.sleep(_POLL)
+            lines = self.tail(_MOST_LINES)
+            begins = next((number for number, line in enumerate(lines) if line.startswith('"main" ')), len(lines))
+            if "" in lines[begins:]:
+                return lines[begins : lines.index("", begins)]
+        return []
 
     def setup_steps(self) -> dict[str, Server]:
         """Return the names of the set-up steps that its stack needs and has not done."""

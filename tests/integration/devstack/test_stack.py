@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,25 @@ def test_a_server_that_cannot_start_shows_its_log(make_stack: MakeStack) -> None
     assert time.monotonic() - begin < 30
     assert (failure.value.name, failure.value.exit_code) == ("zookeeper-1", 2)
     assert "nonsense" in "\n".join(failure.value.tail)
+
+
+def test_a_server_that_hangs_at_its_start_shows_where(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is not ready in time is asked for the stack of its main thread."""
+    server = next(each for each in stack if each.name == "bookie-1")
+    server.kill()
+    before = len(server.log.read_bytes())
+
+    def never() -> bool:
+        # Once it logs, it answers signals.
+        assert until(lambda: len(server.log.read_bytes()) > before, 60)
+        return False
+
+    late = replace(server.plan(), ready=never, start_limit=0.0)
+    monkeypatch.setattr(server, "plan", lambda: late)
+    with pytest.raises(ServerFailed, match='"main" '):
+        server.start()
+    monkeypatch.undo()
+    server.restart()
 
 
 def test_settings_change_with_a_restart(make_stack: MakeStack) -> None:
