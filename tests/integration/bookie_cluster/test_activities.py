@@ -308,8 +308,8 @@ def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironm
         environment.stack["broker-1"].kill()
         done = pending.result(60)
 
-    # The copy restarts, with new counts, if ZooKeeper deletes the brokers' empty container during the copy.
-    assert done.copy_summary.recovered + done.copy_summary.equal > 0
+    # The copy restarts, with new counts, if ZooKeeper deletes the brokers' empty container before its last check. All
+    # ledgers may be verified by then, so the counts do not tell that open ledgers were closed; their metadata does.
     assert done.copy_summary.already_verified > 0
     assert done.copy_summary.failed.count == 1
     assert done.missing.count == 0
