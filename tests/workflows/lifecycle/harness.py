@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.enums.v1 import EventType, IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import (
     Client,
@@ -71,9 +71,24 @@ class Run:
     script: Script
     client: Client
 
+    @asynccontextmanager
+    async def within(self, limit: float = _LIMIT) -> AsyncGenerator[None]:
+        """Limit a wait to some seconds of real time; one that takes longer tells how far the workflow has come."""
+        try:
+            async with asyncio.timeout(limit):
+                yield
+        except TimeoutError as error:
+            described = (await self.handle.describe()).raw_description
+            events = (await self.handle.fetch_history()).events
+            names = [f"{each.event_id} {EventType.Name(each.event_type)}" for each in events[-12:]]
+            times = [each.event_time.ToJsonString() for each in events[-12:]]
+            error.add_note(f"{self.handle.id}: " + "\n".join(map(" ".join, zip(times, names, strict=True))))
+            error.add_note(str([*described.pending_activities, described.pending_workflow_task]))
+            raise
+
     async def report(self, limit: float = _LIMIT) -> Report:
         """Wait for the end of the migration, which must come within some seconds of real time; return its report."""
-        async with asyncio.timeout(limit):
+        async with self.within(limit):
             return Report.model_validate(await self.handle.result())
 
     async def failure(self) -> BaseException:
@@ -95,7 +110,7 @@ class Run:
     async def until(self, condition: Callable[[Status], bool], limit: float = _LIMIT) -> Status:
         """Wait, without letting time pass, until the status fulfils a condition; the status."""
         pause = 0.02
-        async with asyncio.timeout(limit):
+        async with self.within(limit):
             while True:
                 status = await self.status()
                 if condition(status):
@@ -132,7 +147,7 @@ class Run:
 
     async def ended(self, limit: float = _LIMIT) -> None:
         """Wait, without letting time pass, until it has ended."""
-        async with asyncio.timeout(limit):
+        async with self.within(limit):
             while True:
                 if not await self.running():
                     return
@@ -150,7 +165,7 @@ class Run:
 
     async def until_runs(self, count: int, limit: float = _LIMIT) -> None:
         """Wait, without letting time pass, until it has continued so often that there were `count` runs."""
-        async with asyncio.timeout(limit):
+        async with self.within(limit):
             while True:
                 if await self.runs() >= count:
                     return

@@ -47,7 +47,6 @@ MAKE: dict[str, Callable[[], Script]] = {
 }
 STRANGE = " ".join(form for text in all_secrets()[::4] for form in forms(text))
 """What a server may repeat of a request."""
-_LIMIT = 30.0
 _OBSERVERS = {"observe", "await_prune", "await_scale"}
 """They have no runner: they run as long as a controller."""
 
@@ -164,7 +163,7 @@ async def to_its_end(run: Run) -> list[str]:
     """Take each decision that a migration waits for, until it ends; returns what it showed in between."""
     visible: list[str] = []
     ended = asyncio.create_task(run.handle.result())
-    async with asyncio.timeout(_LIMIT):
+    async with run.within():
         while not ended.done():
             await asyncio.wait([ended], timeout=0.2)
             status = await run.status()
