@@ -89,6 +89,8 @@ class WaitSignals:
 
     async def _send(self, report: ProgressReport) -> None:
         self._last = time.monotonic()
+        # Signals stay in the history, and only the next attempt needs the notes, which may be long.
+        report = report.model_copy(update={"noted": {}})
         # Signals are for people; the work does not depend on them.
         with contextlib.suppress(RPCError):
             await self._handle.signal("report_progress", report, rpc_timeout=_SIGNAL_LIMIT)
