@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -213,8 +214,16 @@ def _step(progress: Progress, now: datetime) -> tuple[float, float | None] | Non
     if progress.fastest is None or not progress.total or progress.done >= progress.total:
         return None
     remaining, age = progress.total - progress.done, max(0.0, (now - progress.as_of).total_seconds())
-    latest = remaining / progress.slowest if progress.slowest else None
-    return max(0.0, remaining / progress.fastest - age), None if latest is None else max(0.0, latest - age)
+    soonest, latest = (_seconds(remaining, rate) for rate in (progress.fastest, progress.slowest))
+    if soonest is None:
+        return None
+    return max(0.0, soonest - age), None if latest is None else max(0.0, latest - age)
+
+
+def _seconds(remaining: int, rate: float | None) -> float | None:
+    """Return how long so many units take; None for longer than numbers reach: any client can report a rate."""
+    seconds = remaining / rate if rate else math.inf
+    return seconds if math.isfinite(seconds) else None
 
 
 def _ended(status: Status[Any, Any]) -> bool:

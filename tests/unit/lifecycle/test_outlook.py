@@ -162,6 +162,13 @@ def test_work_that_stalls_has_no_upper_end() -> None:
     assert outlook.range == "at least 1 min"
 
 
+@pytest.mark.parametrize(("slowest", "fastest", "text"), [(0.0, 1e-320, "not known yet"), (1e-320, 9.0, "at least 10")])
+def test_a_rate_that_leads_beyond_all_numbers(slowest: float, fastest: float, text: str) -> None:
+    """A client that may signal can report such a rate; the status can be shown all the same."""
+    status = _status("metadata-store", "PRE_COPY", progress=_progress(ProgressTask.COPY, 10, 100, slowest, fastest))
+    assert text in str(_outlook(status))
+
+
 def test_gates_between_waves_are_named_and_not_counted() -> None:
     """Waves name their gates, which wait for persons, and what follows them."""
     progress = _progress(ProgressTask.MIGRATE, 20, 80, slowest=0.1, fastest=0.2)
