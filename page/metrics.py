@@ -271,7 +271,7 @@ def _add_status(samples: Samples, labels: dict[str, str], status: Status, now: d
     samples.add(PHASE, {**labels, "phase": status.phase}, 1)
     seconds: dict[str, float] = {}
     for entry in status.history:
-        seconds[entry.phase] = seconds.get(entry.phase, 0.0) + max(0.0, entry.seconds(now))
+        seconds[entry.phase] = seconds.get(entry.phase, 0.0) + entry.seconds(now)
     for phase, taken in seconds.items():
         samples.add(PHASE_SECONDS, {**labels, "phase": phase}, taken)
     samples.add(UNDO, {**labels, "undo": status.undo.value}, 1)

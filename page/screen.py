@@ -581,7 +581,8 @@ def _blocked_for(history: Sequence[PhaseEntry], guide: Guide | None, data: Migra
         started = next(entry.started for entry in history if entry.phase in guide.blocked)
     else:
         return ""
-    return f"{guide.blocks} since {_TIME.format(round((now - started).total_seconds()))}"
+    # The clock of this machine may differ from those of the servers.
+    return f"{guide.blocks} since {_TIME.format(max(0, round((now - started).total_seconds())))}"
 
 
 def _events(history: Sequence[PhaseEntry], notes: Sequence[str]) -> list[Event]:

@@ -68,8 +68,8 @@ class PhaseEntry(BaseModel):
     note: str = ""
 
     def seconds(self, now: datetime) -> float:
-        """Return how long the phase took, or has taken until now."""
-        return ((self.ended or now) - self.started).total_seconds()
+        """Return how long the phase took, or has taken until now; the clocks of two machines may differ."""
+        return max(0.0, ((self.ended or now) - self.started).total_seconds())
 
 
 class ProgressUnit(StrEnum):

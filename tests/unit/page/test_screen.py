@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -240,6 +241,14 @@ def test_hostile_text(name: str) -> None:
     changes: dict[str, Any] = migration_changes(hostile, now)
     assert "<script>alert" not in "".join(changes["parts"].values())
     assert "\x1b" not in changes["title"] + changes["spoken"]
+
+
+def test_a_clock_that_differs() -> None:
+    """The clocks of page and servers may differ: no time that has passed is shown as less than nothing."""
+    for view, now in running().values():
+        screen = screen_of(view, now - timedelta(hours=1))
+        texts = [screen.headline.text, screen.blocked_for, *(box.time for box in screen.phases)]
+        assert not [text for text in texts if re.search(r"(^|\s)-\d", text)]
 
 
 def test_empty_list() -> None:
