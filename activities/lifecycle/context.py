@@ -99,6 +99,8 @@ class ActivityContext:
         self._ask_wait: Callable[[], WaitReason | None] = lambda: None
         #: Why the copy of this work is held; None while it runs.
         self.held: WaitReason | None = None
+        #: What is wrong with the orders for this work, for its status; empty for nothing.
+        self.orders_fault = ""
         self._readings: dict[tuple[ReadingName, Side], int] = {}
         self._on_cancel: list[Callable[[], None]] = []
         #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
@@ -221,7 +223,7 @@ class ActivityContext:
             unit=count.unit,
             done=done,
             total=total,
-            detail=count.detail,
+            detail="; ".join(filter(None, (count.detail, self.orders_fault))),
             rate=round(rate, 1),
             slowest=recent and recent.slowest,
             fastest=recent and recent.fastest,

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.runtime import UnreadableOrders
 from clients.closeable import Closeable
 from clients.errors import FinalError, StoreError
 from clients.load import NoReading, Source, Sources
@@ -103,7 +104,7 @@ class Pacer(Closeable):
     """Holds one copy while it must not run; a context manager, in a thread of its own.
 
     Args:
-        ask: returns the orders of the workflow; None if it does not answer.
+        ask: returns the orders of the workflow; None if it does not answer. It may raise `UnreadableOrders`.
         brakes: of the copy.
         context: of the activity; shows why the copy waits.
         open_sources: connects to the sources of the automatic throttle.
@@ -134,7 +135,7 @@ class Pacer(Closeable):
 
     def start(self) -> None:
         """Look once, so that no task starts too early, and then again and again."""
-        answers = (self._ask() for _ in range(_FIRST_QUESTIONS))
+        answers = (self._read_orders() for _ in range(_FIRST_QUESTIONS))
         self._orders = next(filter(None, answers), self._orders)
         self.check()
         self._thread.start()
@@ -165,8 +166,10 @@ class Pacer(Closeable):
         Raises:
             StoreError: another attempt has taken over.
         """
-        self._orders = self._ask() or self._orders
+        self._orders = self._read_orders() or self._orders
         reason = self._reason()
+        if reason is not None and (fault := self._context.orders_fault):
+            reason = reason.model_copy(update={"why": f"{reason.why}; {fault}"})
         held = reason is not None
         if held != (self._context.held is not None):
             (self._brakes.hold if held else self._brakes.release)()
@@ -182,6 +185,19 @@ class Pacer(Closeable):
                 _log.warning("the copy's claim cannot be written: %s", error)
                 return
             self._claimed, self._last_confirmed = held, time.monotonic()
+
+    def _read_orders(self) -> CopyOrders | None:
+        """Return the orders of the workflow; None if there are no new ones, so that the last ones count."""
+        try:
+            orders = self._ask()
+        except UnreadableOrders as error:
+            if not self._context.orders_fault:
+                _log.warning("the last orders count: %s", error)
+            self._context.orders_fault = f"the last orders count: {error}"
+            return None
+        if orders is not None:
+            self._context.orders_fault = ""
+        return orders
 
     def _reason(self) -> WaitReason | None:
         if (pause := self._orders.pause) is not None:

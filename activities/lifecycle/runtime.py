@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
+from pydantic import ValidationError
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
@@ -18,16 +19,22 @@ from clients.errors import NoCredentials
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.wire.access import WireAccess
 from clients.stores import Access
+from models.base import faults
 from models.credentials import UnknownCredentials
 from models.lifecycle.auto_throttle import CopyOrders
 from models.lifecycle.status import WaitKind, WaitReason
 from models.settings import Settings
+from models.text import shown
 from spark.engine import SparkEngine
 
 ValueT = TypeVar("ValueT")
 SharedT = TypeVar("SharedT", bound=Closeable)
 
 _QUERY_LIMIT = timedelta(seconds=5)
+
+
+class UnreadableOrders(Exception):
+    """The orders of a workflow cannot be read, for example because it runs in another version; the message says why."""
 
 
 class Runtime:
@@ -87,6 +94,9 @@ class Runtime:
 
         Args:
             workflow_ids: the first one orders the automatic throttle, and each of them may be paused.
+
+        Raises:
+            UnreadableOrders: an answer is not what this version understands.
         """
         if self._loop is None:
             return None
@@ -98,6 +108,9 @@ class Runtime:
                 answers.append(self.ask(question, _QUERY_LIMIT.total_seconds()))
             except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError, TimeoutError):
                 return None
+            except (ValueError, RuntimeError) as error:
+                why = faults(error) if isinstance(error, ValidationError) else shown(str(error))
+                raise UnreadableOrders(f"the orders of {workflow_id} cannot be read: {why}") from error
         pause = next((answer.pause for answer in answers if answer.pause), None)
         return answers[0].model_copy(update={"pause": pause})
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -20,8 +22,10 @@ from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders, Pause
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 from models.lifecycle.report import PrecheckResult
+from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.metadata_store.input import MetadataStoreInput
 from models.settings import Settings
+from temporal.converter import DATA_CONVERTER
 from tests.support.http_server import Answers
 from tests.support.waiting import wait_for
 
@@ -93,6 +97,68 @@ def test_a_pause_holds_the_copy_and_says_who_why() -> None:
         pacer.check()
         assert copy.done[2:] == ["release", "claim free"]
         assert not why(copy.context)
+
+
+class _Workflow:
+    """A client of Temporal and a handle in one: each workflow answers the same.
+
+    Attributes:
+        answer: of the query, as JSON.
+    """
+
+    def __init__(self) -> None:
+        self.answer: object = None
+
+    def get_workflow_handle(self, workflow_id: str) -> _Workflow:
+        assert workflow_id == "blue-green/prod"
+        return self
+
+    async def query(self, name: str, *, result_type: type[Any], rpc_timeout: timedelta) -> Any:
+        assert (name, rpc_timeout > timedelta(0)) == ("copy_orders", True)
+        (answer,) = await DATA_CONVERTER.decode(await DATA_CONVERTER.encode([self.answer]), [result_type])
+        return answer
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Run an event loop in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_orders_that_cannot_be_read_change_nothing(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last orders count, the status says why, and the attempt does not end."""
+    # Only this thread asks.
+    monkeypatch.setattr(pacing, "_ASK_EVERY", 600.0)
+    workflow, copy = _Workflow(), Copy()
+    runtime = Runtime(Settings(), cast("Any", workflow), "queue", loop)
+    copy.context.progress(ProgressTask.COPY, ProgressUnit.RECORDS, 5, 10)
+    workflow.answer = {"pause": "at night"}
+    fault = "the last orders count: the orders of blue-green/prod cannot be read: pause: "
+    with copy.pacer(lambda: runtime.copy_orders(["blue-green/prod"])) as pacer:
+        pacer.start()
+        assert copy.done == []
+        progress = copy.context.report().progress
+        assert progress is not None
+        assert progress.detail.startswith(fault)
+        workflow.answer = PAUSED.model_dump(mode="json")
+        pacer.check()
+        assert why(copy.context) == "pause: `resume`: paused by cli:ann@desk (OPS-7)"
+        workflow.answer = {"pause": 5}
+        pacer.check()
+        assert why(copy.context).startswith(f"pause: `resume`: paused by cli:ann@desk (OPS-7); {fault}")
+        workflow.answer = {}
+        pacer.check()
+        assert not why(copy.context)
+        progress = copy.context.report().progress
+        assert (progress and progress.detail, pacer.failure) == ("", None)
 
 
 def test_an_endpoint_holds_the_copy() -> None:
