@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
@@ -30,8 +30,10 @@ _ASK_EVERY = 2.0
 _CONFIRM_EVERY = 10.0
 # Temporal asks a worker that has just died for some seconds, and does not answer until it asks another one.
 _FIRST_QUESTIONS = 3
-_AT_ONCE = 16
+_AT_ONCE = 256
 _NAMED = 3
+# A redirect and a slow answer each take up to the time for a source; afterwards all that have not answered object.
+_TIMES = 3
 
 
 class Brakes(NamedTuple):
@@ -63,32 +65,50 @@ class Throttle(Closeable):
     def __init__(self, wanted: AutoThrottle, open_sources: Callable[[AutoThrottle], Sources]) -> None:
         self.wanted = wanted
         self._sources = open_sources(wanted)
-        self._due = 0.0
-        self._why = ""
+        at_once = max(1, min(len(self._sources.all), _AT_ONCE))
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="throttle")
+        self._asked: list[tuple[Source, Future[str]]] = []
+        self._due = self._end = 0.0
+        #: What the last look found; None before the first one.
+        self._objections: list[str] | None = None
 
     def reason(self) -> WaitReason | None:
         """Return why the copy must wait, after a look if one is due; None if it may run."""
-        if (now := time.monotonic()) >= self._due:
-            self._due = now + self.wanted.every.total_seconds()
-            self._check_sources()
-        if not self._why:
+        if not (objecting := self.objections()):
             return None
-        return WaitReason(kind=WaitKind.AUTO_THROTTLE, why=f"the automatic throttle: {self._why}")
+        more = f"; and {len(objecting) - _NAMED} more" if len(objecting) > _NAMED else ""
+        why = f"the automatic throttle: {'; '.join(objecting[:_NAMED])}{more}"
+        return WaitReason(kind=WaitKind.AUTO_THROTTLE, why=why)
+
+    def objections(self) -> list[str]:
+        """Return why the copy must not run, one text for each source that objects.
+
+        While slow sources answer, the last look counts, so that a pause need not wait for them.
+        """
+        now = time.monotonic()
+        if not self._asked and now >= self._due:
+            self._due = now + self.wanted.every.total_seconds()
+            self._end = now + _TIMES * self.wanted.timeout.total_seconds()
+            self._asked = [(source, self._pool.submit(_objection, source)) for source in self._sources.all]
+        patience = max(0.0, self._end - now)
+        late = wait(
+            [answer for _, answer in self._asked],
+            timeout=patience if self._objections is None else min(patience, _ASK_EVERY),
+        ).not_done
+        if self._asked and (not late or time.monotonic() >= self._end):
+            texts = [
+                answer.result() if answer.done() else f"{source.name}: it does not answer in time"
+                for source, answer in self._asked
+            ]
+            self._objections = [text for text in texts if text]
+            # A source is for one thread at a time.
+            self._asked = self._asked if late else []
+        return self._objections or []
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._sources.close()
-
-    def _check_sources(self) -> None:
-        objecting = objections(self._sources)
-        more = f"; and {len(objecting) - _NAMED} more" if len(objecting) > _NAMED else ""
-        self._why = f"{'; '.join(objecting[:_NAMED])}{more}"
-
-
-def objections(sources: Sources) -> list[str]:
-    """Return why a copy must not run now, one text for each source that objects."""
-    with ThreadPoolExecutor(max(1, min(len(sources.all), _AT_ONCE)), thread_name_prefix="throttle") as pool:
-        return [why for why in pool.map(_objection, sources.all) if why]
 
 
 def _objection(source: Source) -> str:

@@ -20,7 +20,7 @@ from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.pacer import Brakes, Pacer, objections
+from activities.lifecycle.pacer import Brakes, Pacer, Throttle
 from activities.lifecycle.parallel import ItemT, ResultT, map_concurrent
 from activities.lifecycle.polling import PollResult, poll
 from activities.lifecycle.runner import require_open, run_activity, this_attempt
@@ -171,8 +171,8 @@ class StepTask(Generic[InputT_co]):
         if throttle is None:
             return result
         try:
-            with self._open_sources(credentials, throttle) as sources:
-                objecting = objections(sources)
+            with Throttle(throttle, partial(self._open_sources, credentials)) as sources:
+                objecting = sources.objections()
         except OSError as error:
             objecting = [f"the files of the TLS settings cannot be used: {error}"]
         warnings = (f"auto_throttle would stop the copy now: {why}" for why in objecting)

@@ -16,7 +16,7 @@ from activities.lifecycle.pacer import Brakes, Pacer
 from activities.lifecycle.runtime import Runtime
 from activities.metadata_store.context import MetadataStoreTask
 from clients.errors import StoreUnreachable, Superseded
-from clients.load import Sources
+from clients.load import Reading, Sources
 from clients.tls import Tls
 from models.lifecycle.auto_throttle import AutoThrottle, CopyOrders, Pause
 from models.lifecycle.claim import Attempt
@@ -188,6 +188,56 @@ def test_an_endpoint_holds_the_copy() -> None:
         copy.orders = CopyOrders()
         pacer.check()
         assert not why(copy.context)
+
+
+class _Slow:
+    """A source that does not answer before it is released.
+
+    Attributes:
+        asked: names of the sources that are asked now.
+        released: they answer.
+    """
+
+    def __init__(self, name: str, asked: set[str], released: threading.Event) -> None:
+        self.name = name
+        self._asked = asked
+        self._released = released
+
+    def read(self) -> list[Reading]:
+        self._asked.add(self.name)
+        self._released.wait()
+        return []
+
+
+def test_slow_sources_delay_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause waits for no slow source: all are asked at once, and those that do not answer in time object."""
+    monkeypatch.setattr(pacing, "_ASK_EVERY", 0.1)
+    copy, asked, released = Copy(), set[str](), threading.Event()
+    wanted = AutoThrottle.model_validate({"timeout": "PT0.1S"})
+    slow = Sources(wanted, admin=Tls())
+    slow.all = [_Slow(f"bookie {number}", asked, released) for number in range(200)]
+    brakes = Brakes(hold=str, release=str, claim_held=str, claim_free=str, stop=str)
+    copy.orders = CopyOrders(throttle=wanted)
+    with Pacer(lambda: copy.orders, brakes, copy.context, lambda _: slow, CopyOrders()) as pacer:
+        try:
+            pacer.check()
+            assert why(copy.context).startswith(
+                "automatic throttle: the automatic throttle: bookie 0: it does not answer"
+            )
+            assert why(copy.context).endswith("; and 197 more")
+            wait_for("all are asked", lambda: len(asked) == 200, 20)
+            copy.orders = CopyOrders(throttle=wanted, pause=PAUSED.pause)
+            pacer.check()
+            assert why(copy.context).startswith("pause: ")
+            copy.orders = CopyOrders(throttle=wanted)
+        finally:
+            released.set()
+
+        def is_free() -> bool:
+            pacer.check()
+            return not why(copy.context)
+
+        wait_for("the copy may run", is_free, 20)
 
 
 def test_sources_are_looked_at_from_time_to_time() -> None:
