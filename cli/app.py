@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from importlib.metadata import entry_points, version
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,6 +37,7 @@ from cli.tables import Sections
 from cli.topic_controller import topic_app
 from models.lifecycle.verbs import Verb
 from process.exit_codes import CommandFailed, ExitCode, leave, report, table
+from process.streams import open_streams
 from worker.catalog import KINDS
 
 NAME = "pulsar-migrate"
@@ -120,18 +119,8 @@ def _options(
 
 def main() -> None:
     """Run the command of this process and leave with its exit code."""
-    _open_streams()
+    open_streams()
     leave(run(sys.argv[1:]))
-
-
-def _open_streams() -> None:
-    """Write UTF-8 whatever the locale is, and discard what goes to a stream that the caller has closed."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
-        else:
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def run(arguments: list[str]) -> int:

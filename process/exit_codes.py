@@ -94,6 +94,8 @@ def leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
+        except CommandFailed as error:
+            code = code or report(error)
         except OSError:
             continue
     os._exit(code)

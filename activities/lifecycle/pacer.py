@@ -90,10 +90,10 @@ class Throttle(Closeable):
             self._due = now + self.wanted.every.total_seconds()
             self._end = now + _TIMES * self.wanted.timeout.total_seconds()
             self._asked = [(source, self._pool.submit(_objection, source)) for source in self._sources.all]
-        patience = max(0.0, self._end - now)
+        remaining = max(0.0, self._end - now)
         late = wait(
             [answer for _, answer in self._asked],
-            timeout=patience if self._objections is None else min(patience, _ASK_EVERY),
+            timeout=remaining if self._objections is None else min(remaining, _ASK_EVERY),
         ).not_done
         if self._asked and (not late or time.monotonic() >= self._end):
             texts = [

@@ -34,10 +34,20 @@ def test_output_is_utf8_under_each_locale(tmp_path: Path) -> None:
     assert "→" in read.stdout.decode("utf-8")
 
 
-@pytest.mark.parametrize("closed", ["2>&-", ">&-"])
+@pytest.mark.parametrize(("argument", "unbuffered"), [("--version", ""), ("--help", "1")])
+def test_a_full_disk_is_one_line(argument: str, unbuffered: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output that cannot be written is reported in one line, with the exit code of files that cannot be written."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    ended = _run(argument, closed=">/dev/full")
+    cause = "standard output cannot be written: No space left on device"
+    assert ended.stderr.decode() == f"error: {cause}. cure: free space there, or send the output elsewhere\n"
+    assert ended.returncode == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "2>/dev/full"])
 def test_a_closed_stream_changes_no_exit_code(closed: str) -> None:
     """The exit code says what happened where the messages are discarded, and they do not go to the other stream."""
     ended = _run("validate", "/nowhere", closed=closed)
     assert ended.returncode == ExitCode.USAGE
     assert ended.stdout == b""
-    assert ended.stderr == b"" if closed == "2>&-" else b"error: /nowhere" in ended.stderr
+    assert ended.stderr == b"" if closed.startswith("2") else b"error: /nowhere" in ended.stderr
