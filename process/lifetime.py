@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
+import os
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,9 +23,14 @@ async def serve_and_leave(serving: Awaitable[ExitCode], ready_file: Path | None,
 
     Args:
         serving: returns the exit code.
-        ready_file: removed at the start and at the end.
+        ready_file: removed at the start and at the end; it belongs to this process until then.
         what: name of the process, for the log.
     """
+    if ready_file:
+        try:
+            _claim(ready_file)
+        except CommandFailed as error:
+            leave(report(error))
     # A process that was killed has left it, and its container's /tmp outlives the container.
     withdraw(ready_file)
     try:
@@ -66,6 +73,27 @@ def stop_on_signals() -> asyncio.Future[ExitCode]:
     loop.add_signal_handler(signal.SIGTERM, take, ExitCode.OK)
     loop.add_signal_handler(signal.SIGINT, take, ExitCode.INTERRUPTED)
     return stop
+
+
+def _claim(ready_file: Path) -> None:
+    """Keep a lock next to the file until the process ends, however that happens.
+
+    Raises:
+        CommandFailed: another process has it, and each of both would remove the file of the other one.
+    """
+    lock = f"{ready_file}.lock"
+    try:
+        descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        cause, cure = f"{ready_file} belongs to another running process", "give each process a ready file of its own"
+        raise CommandFailed(ExitCode.CONFLICT, cause, cure) from None
+    except OSError as error:
+        cause, cure = (
+            f"{lock} cannot be locked: {error.strerror or error}",
+            "name a file in a folder that can be written",
+        )
+        raise CommandFailed(ExitCode.USAGE, cause, cure) from error
 
 
 def report_ready(line: str, ready_file: Path | None) -> None:

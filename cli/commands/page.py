@@ -25,7 +25,8 @@ def page_command(
     tls_certificate: Annotated[Path | None, typer.Option(help="Certificate of the page (PEM; default: none).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM; default: none).")] = None,
     ready_file: Annotated[
-        Path | None, typer.Option(help="File that exists while the page is ready (default: none).")
+        Path | None,
+        typer.Option(help="File that exists while this page alone is ready (default: none)."),
     ] = None,
 ) -> None:
     """Serve the live page of a migration to browsers; it only reads (PULSAR_MIGRATE_PAGE_…)."""

@@ -13,7 +13,8 @@ from process.settings import settings_of
 
 def worker_command(
     ready_file: Annotated[
-        Path | None, typer.Option(help="File that exists while the worker is ready (default: none).")
+        Path | None,
+        typer.Option(help="File that exists while this worker alone is ready (default: none)."),
     ] = None,
 ) -> None:
     """Run a worker: it runs the migrations of one task queue, and serves metrics."""
@@ -24,7 +25,8 @@ def worker_command(
 
 def gateway_command(
     ready_file: Annotated[
-        Path | None, typer.Option(help="File that exists while the gateway is ready (default: none).")
+        Path | None,
+        typer.Option(help="File that exists while this gateway alone is ready (default: none)."),
     ] = None,
 ) -> None:
     """Run a gateway: it serves the REST interface of the scalable topics of one cluster (PULSAR_MIGRATE_GATEWAY_…)."""
@@ -36,7 +38,8 @@ def gateway_command(
 
 def codec_server_command(
     ready_file: Annotated[
-        Path | None, typer.Option(help="File that exists while the server is ready (default: none).")
+        Path | None,
+        typer.Option(help="File that exists while this server alone is ready (default: none)."),
     ] = None,
 ) -> None:
     """Run a codec server: it decrypts payloads for Temporal's Web UI and CLI (PULSAR_MIGRATE_CODEC_SERVER_…)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from process import lifetime
 from process.exit_codes import CommandFailed, ExitCode
 from process.files import write_private
 from process.lifetime import report_ready, serve_and_leave
+from tests.environments import ROOT
 
 
 def test_files_are_private(tmp_path: Path) -> None:
@@ -60,3 +63,45 @@ async def test_a_process_is_not_ready_because_one_before_was(
     await serve_and_leave(serve(), ready, "test")
     assert seen == ([True, ExitCode.USAGE] if is_folder else [False, True, ExitCode.OK])
     assert ready.exists() is is_folder
+
+
+def test_a_ready_file_belongs_to_one_process(tmp_path: Path) -> None:
+    """A second process with the same file is refused, and leaves the file; after the end of the first one it starts."""
+    ready = tmp_path / "ready"
+    program = f"""
+import asyncio, sys
+from pathlib import Path
+from process.exit_codes import ExitCode
+from process.lifetime import report_ready, serve_and_leave
+
+async def serve():
+    report_ready("serves", Path({str(ready)!r}))
+    sys.stdin.read()
+    return ExitCode.OK
+
+asyncio.run(serve_and_leave(serve(), Path({str(ready)!r}), "test"))
+"""
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    with start() as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "serves\n"
+        with start() as second:
+            _, refused = second.communicate(timeout=60)
+        assert second.returncode == ExitCode.CONFLICT
+        cause = f"{ready} belongs to another running process"
+        assert refused == f"error: {cause}. cure: give each process a ready file of its own\n"
+        assert ready.read_text() == "serves\n"
+        first.kill()
+    with start() as third:
+        assert third.communicate("", timeout=60) == ("serves\n", "")
+    assert (third.returncode, ready.exists()) == (ExitCode.OK, False)
