@@ -47,18 +47,25 @@ class Copy:
         self.failure: Exception | None = None
         self.context = ActivityContext()
 
-    def pacer(self, ask: Callable[[], CopyOrders | None] | None = None, **first: Any) -> Pacer:
-        """Return what paces it, with the throttle of its input."""
-        brakes = Brakes(
+    def brakes(self) -> Brakes:
+        """Return what holds it."""
+        return Brakes(
             hold=lambda: self.done.append("hold"),
             release=lambda: self.done.append("release"),
             claim_held=lambda: self._claim("claim held"),
             claim_free=lambda: self._claim("claim free"),
             stop=lambda: self.done.append("stop"),
         )
+
+    def pacer(self, ask: Callable[[], CopyOrders | None] | None = None, **first: Any) -> Pacer:
+        """Return what paces it, with the throttle of its input."""
         orders = CopyOrders(**first)
         return Pacer(
-            ask or (lambda: self.orders), brakes, self.context, lambda wanted: Sources(wanted, admin=Tls()), orders
+            ask or (lambda: self.orders),
+            self.brakes(),
+            self.context,
+            lambda wanted: Sources(wanted, admin=Tls()),
+            orders,
         )
 
     def _claim(self, what: str) -> None:
@@ -216,9 +223,8 @@ def test_slow_sources_delay_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = AutoThrottle.model_validate({"timeout": "PT0.1S"})
     slow = Sources(wanted, admin=Tls())
     slow.all = [_Slow(f"bookie {number}", asked, released) for number in range(200)]
-    brakes = Brakes(hold=str, release=str, claim_held=str, claim_free=str, stop=str)
     copy.orders = CopyOrders(throttle=wanted)
-    with Pacer(lambda: copy.orders, brakes, copy.context, lambda _: slow, CopyOrders()) as pacer:
+    with Pacer(lambda: copy.orders, copy.brakes(), copy.context, lambda _: slow, CopyOrders()) as pacer:
         try:
             pacer.check()
             assert why(copy.context).startswith(
