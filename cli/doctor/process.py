@@ -394,5 +394,5 @@ def _expiry(token: str) -> datetime | None:
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
         return datetime.fromtimestamp(float(claims["exp"]), UTC)
-    except (IndexError, KeyError, TypeError, ValueError, OverflowError):
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, OSError):
         return None
