@@ -12,6 +12,7 @@ from typing import Any
 
 from models.lifecycle.rates import RecentRates
 from models.lifecycle.status import (
+    MOST,
     Progress,
     ProgressReport,
     ProgressTask,
@@ -151,7 +152,7 @@ class ActivityContext:
         self, task: ProgressTask, unit: ProgressUnit, done: int, total: int | None, *, detail: str = ""
     ) -> None:
         """Report how far the work is; `detail` says the same in other units."""
-        old = self._count
+        old, done = self._count, _reportable(done)
         # Work that counts from the start again is measured by itself.
         same = old is not None and (old.task, old.unit) == (task, unit) and old.most <= done
         begun = (old.started, old.first, old.rates) if old and same else (time.monotonic(), done, RecentRates())
@@ -159,7 +160,7 @@ class ActivityContext:
 
     def read(self, name: ReadingName, side: Side, value: int) -> None:
         """Report a reading of one side, until it is reported again or the activity ends."""
-        self._readings[name, side] = value
+        self._readings[name, side] = _reportable(value)
 
     def clear_progress(self) -> None:
         """Stop reporting progress: what follows counts nothing."""
@@ -207,7 +208,7 @@ class ActivityContext:
         if count is None:
             return None
         # Progress must not go back.
-        done = count.most = max(count.most, count.done())
+        done = count.most = max(count.most, _reportable(count.done()))
         now = time.monotonic()
         rate = max(0, done - count.first) / max(now - count.started, 0.001)
         if self.held:
@@ -216,7 +217,7 @@ class ActivityContext:
         else:
             count.rates.add(now, done)
         recent = count.rates.range()
-        total = count.total
+        total = None if count.total is None else _reportable(count.total)
         eta = (total - done) / rate if total and rate and total >= done else None
         return Progress(
             task=count.task,
@@ -231,3 +232,8 @@ class ActivityContext:
             basis="" if eta is None else "average rate of this step",
             as_of=datetime.now(UTC),
         )
+
+
+def _reportable(number: int) -> int:
+    """Return a number as a report may have it: servers count wrongly, and the work must not fail with the report."""
+    return min(max(0, number), MOST)

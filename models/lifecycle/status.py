@@ -23,7 +23,8 @@ _LONGEST_NOTE = 1_000
 """Characters. All notes go into the input of the next run, which Temporal limits to 2 MB."""
 
 
-_MOST = 2**63 - 1
+MOST = 2**63 - 1
+"""Largest number that a report has."""
 
 
 def dated_note(at: datetime, text: str) -> str:
@@ -120,8 +121,8 @@ class Progress(Result):
 
     task: ProgressTask
     unit: ProgressUnit
-    done: int = Field(ge=0, le=_MOST)
-    total: int | None = Field(default=None, ge=0, le=_MOST)
+    done: int = Field(ge=0, le=MOST)
+    total: int | None = Field(default=None, ge=0, le=MOST)
     detail: str = ""
     rate: float = Field(default=0.0, allow_inf_nan=False)
     slowest: float | None = Field(default=None, ge=0, allow_inf_nan=False)
@@ -328,7 +329,7 @@ class Reading(Result):
 
     name: ReadingName
     side: Side
-    value: int = Field(ge=0, le=_MOST)
+    value: int = Field(ge=0, le=MOST)
 
 
 class ProgressReport(Result):

@@ -391,8 +391,7 @@ class DrainWatch:
         backlog = report_blue_backlog(context, (topic.state.stats for topic in undrained if topic.state.stats))
         context.read(ReadingName.PUBLISHERS, Side.GREEN, sum(self._publishers.values()))
         detail = f"{backlog:,} messages left on {self._task.input.cluster}" if backlog else ""
-        done = max(total - len(undrained), 0)
-        context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, total, detail=detail)
+        context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, total - len(undrained), total, detail=detail)
         if undrained:
             more = f" and {len(undrained) - 1} more topics" if len(undrained) > 1 else ""
             context.waiting_for(WaitKind.CLIENTS, f"{undrained[0].state.topic}: {undrained[0].why}{more}")

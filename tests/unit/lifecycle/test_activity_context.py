@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from temporalio.testing import ActivityEnvironment
 
 from activities.lifecycle.context import ActivityContext, Cancelled
@@ -21,6 +24,9 @@ from models.lifecycle.status import (
     WaitKind,
     WaitReason,
 )
+
+NUMBERS = st.integers() | st.integers(min_value=-2, max_value=9)
+TASKS, UNITS = st.sampled_from(ProgressTask), st.sampled_from([ProgressUnit.BYTES, ProgressUnit.TOPICS])
 
 
 def progress_of(context: ActivityContext) -> Progress:
@@ -211,3 +217,30 @@ async def test_work_ends_with_its_heartbeats() -> None:
     with pytest.raises(ValueError, match="no report"):
         await in_thread(context, work, beat)
     assert ended == ["cancelled"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(TASKS, UNITS, NUMBERS, st.none() | NUMBERS, st.floats(0, 900), st.booleans(), st.booleans()),
+        max_size=12,
+    )
+)
+def test_any_counts_can_be_reported(
+    steps: list[tuple[ProgressTask, ProgressUnit, int, int | None, float, bool, bool]],
+) -> None:
+    """Each report can be made and read again, for all counts of the work and its servers, and for all pauses."""
+    context, now = ActivityContext(), 0.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("activities.lifecycle.context.time", SimpleNamespace(monotonic=lambda: now))
+        for task, unit, number, total, seconds, measured, held in steps:
+            context.held = WaitReason(kind=WaitKind.PAUSE, why="a person") if held else None
+            if measured:
+                context.measure(task, unit, total, lambda number=number: number)
+            else:
+                context.progress(task, unit, number, total)
+            context.read(ReadingName.BACKLOG, Side.BLUE, number)
+            for _ in range(3):
+                now += seconds
+                report = context.report()
+                assert ProgressReport.model_validate(report.model_dump(mode="json", exclude_defaults=True)) == report
