@@ -127,7 +127,8 @@ class ActivityContext:
         Raises:
             Cancelled: the activity was cancelled.
         """
-        self._stop.wait(seconds)
+        # A very low throttle gives a longer time than Python can wait.
+        self._stop.wait(min(seconds, threading.TIMEOUT_MAX))
         self.check()
 
     def deadline(self, seconds: float) -> Deadline:

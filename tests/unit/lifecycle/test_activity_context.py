@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -198,6 +199,14 @@ def test_recent_rates_are_part_of_the_progress(monkeypatch: pytest.MonkeyPatch) 
     assert progress.slowest is not None
     assert progress.fastest is not None
     assert 0 < progress.slowest < progress.fastest
+
+
+def test_a_pause_of_any_length() -> None:
+    """A pause that is longer than Python can wait lasts until the activity is cancelled."""
+    context = ActivityContext()
+    threading.Timer(0.05, context.cancel).start()
+    with pytest.raises(Cancelled):
+        context.pause(1e300)
 
 
 async def test_work_ends_with_its_heartbeats() -> None:
