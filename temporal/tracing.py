@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from temporalio.client import Interceptor
 
-from models.redaction import redacted
+from models.redaction import redacted, remember
 from process.exit_codes import CommandFailed, ExitCode
 from process.lifetime import before_leaving
 
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """OpenTelemetry's variables with the address of a collector; one of them turns traces on."""
 
+HEADERS_FILE = "OTEL_EXPORTER_OTLP_HEADERS_FILE"
+"""Our own variable: a file with what OTEL_EXPORTER_OTLP_HEADERS would have, since a header may be a token."""
+
+# Parts of names of headers with a secret.
+_SECRET = ("auth", "key", "secret", "token")
 _FLUSH_MILLISECONDS = 3_000
 """Longest wait for the last spans when the process ends."""
 
@@ -32,7 +39,7 @@ def tracing(service: str) -> list[Interceptor]:
         service: name of the process, unless OTEL_SERVICE_NAME is set.
 
     Raises:
-        CommandFailed: the libraries for traces are missing.
+        CommandFailed: the libraries for traces are missing, or the file of headers cannot be read.
     """
     if not any(os.environ.get(name) for name in ENDPOINTS):
         return []
@@ -42,7 +49,26 @@ def tracing(service: str) -> list[Interceptor]:
         cause = f"{ENDPOINTS[0]} is set, and the libraries for traces are missing ({error.name})."
         cure = "install pulsar-migrate[otel], or unset the variable"
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
-    return [tracing_to(OTLPSpanExporter(), service)]
+    return [tracing_to(OTLPSpanExporter(headers=_headers()), service)]
+
+
+def _headers() -> str | None:
+    """Return the headers of the file; None without one, for those of OpenTelemetry's variable."""
+    if not (file := os.environ.get(HEADERS_FILE)):
+        return None
+    try:
+        headers = [line.strip() for line in Path(file).read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        cause = f"{HEADERS_FILE}: {file} cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8'})"
+        cure = "name a file with lines such as authorization=Bearer%20TOKEN"
+        raise CommandFailed(ExitCode.USAGE, cause, cure) from error
+    for header in headers:
+        name, _, value = header.partition("=")
+        # The library logs a header that it cannot use. Others, such as a tenant, are names that messages need.
+        if any(word in name.lower() for word in _SECRET):
+            remember(value, unquote(value).rpartition(" ")[2], permanent=True)
+    # Between commas, as in the variable.
+    return ",".join(filter(None, headers))
 
 
 def tracing_to(exporter: SpanExporter, service: str) -> Interceptor:

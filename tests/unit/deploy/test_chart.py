@@ -59,6 +59,8 @@ _WRONG: list[tuple[dict[str, Any], str]] = [
         "invalid propertyName 'spark.authenticate.secret'",
     ),
     ({"temporal.env": {"TEMPORAL_GRPC_META_AUTHORIZATION": "x"}}, "TEMPORAL_GRPC_META_AUTHORIZATION"),
+    ({"worker.env": {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=x"}}, "OTEL_EXPORTER_OTLP_HEADERS"),
+    ({"gateway.env": {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "authorization=x"}}, "OTEL_EXPORTER_OTLP_TRACES_HEADERS"),
     ({"gateway.cluster": ""}, "/gateway/cluster"),
     ({"networkPolicy.viewers": []}, "/networkPolicy/viewers"),
     ({"networkPolicy.pulsar.to": [{}]}, "/networkPolicy/pulsar/to/0"),

@@ -20,18 +20,19 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     add_TraceServiceServicer_to_server,  # pyright: ignore[reportUnknownVariableType] - generated without types
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from temporalio.contrib.opentelemetry import TracingInterceptor
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
 from cli.commands.history import replay
 from models.lifecycle.status import Outcome
-from models.redaction import HIDDEN, remember
+from models.redaction import HIDDEN, redacted, remember
 from process.exit_codes import CommandFailed, ExitCode
 from process.lifetime import finish
 from pulsar_devstack.servers.stack import StackSpec
 from temporal.client import connect, server_runtime
 from temporal.search_attributes import register_search_attributes
-from temporal.tracing import ENDPOINTS, tracing
+from temporal.tracing import ENDPOINTS, HEADERS_FILE, tracing
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.harness import with_workers
 from tests.workflows.metadata_store.activities import Script
@@ -45,10 +46,11 @@ class Collector(TraceServiceServicer):
 
     def __init__(self) -> None:
         self.requests: list[ExportTraceServiceRequest] = []
+        self.headers: list[tuple[str, str]] = []
 
     def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - the name of the RPC
         """Keep spans."""
-        del context
+        self.headers += context.invocation_metadata()
         self.requests.append(request)
         return ExportTraceServiceResponse()
 
@@ -118,6 +120,25 @@ async def test_spans_of_a_migration(
     file = tmp_path / "traced.json"
     file.write_text(history)
     assert await asyncio.to_thread(replay, [file]) == {file: ""}
+
+
+def test_headers_are_in_a_file(collector: Collector, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The collector gets the headers of the file, and no message of this process has their values."""
+    file = tmp_path / "headers"
+    file.write_text("authorization=Bearer%20planted-token-of-the-collector\nx-tenant=acme-and-sons\n")
+    monkeypatch.setenv(HEADERS_FILE, str(file))
+    [interceptor] = tracing("pulsar-migrate-worker")
+    assert isinstance(interceptor, TracingInterceptor)
+    interceptor.tracer.start_span("a step").end()
+    finish()
+    assert {("authorization", "Bearer planted-token-of-the-collector"), ("x-tenant", "acme-and-sons")} <= {
+        *collector.headers
+    }
+    assert redacted("planted-token-of-the-collector of acme-and-sons") == f"{HIDDEN} of acme-and-sons"
+    monkeypatch.setenv(HEADERS_FILE, str(tmp_path / "none"))
+    with pytest.raises(CommandFailed, match="none cannot be read") as failed:
+        tracing("pulsar-migrate-worker")
+    assert failed.value.code is ExitCode.USAGE
 
 
 def test_traces_are_off_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
