@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -97,7 +97,9 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
             task.context.waiting_for(WaitKind.BROKERS_STOP, f"brokers to stop: {'; '.join(blockers)}", action=action)
             task.context.pause(_POLL if running else _CLOSE_LOOK)
     task.context.clear_waiting()
-    return BrokersStopped(since=absence.seen.since or datetime.now(UTC), brokers=tuple(sorted(absence.seen.names)))
+    return BrokersStopped(
+        since=absence.seen.since or task.context.server_time, brokers=tuple(sorted(absence.seen.names))
+    )
 
 
 def _unproven(store: StoreReader) -> list[str]:
@@ -134,7 +136,7 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
         while True:
             running = brokers(store)
             # The pause of the clients ends with the first broker, whatever is proven later.
-            since = since or (datetime.now(UTC) if running else None)
+            since = since or (task.context.server_time if running else None)
             proof = _prove(task, store, view, running)
             if asked is Proof.FULL:
                 # mutant: bookie-cluster/some-brokers-are-enough
@@ -147,7 +149,7 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
                 return BrokersOn(
                     brokers=tuple(sorted(proof.evidence)),
                     new_ledgers=len(proof.evidence),
-                    since=since or datetime.now(UTC),
+                    since=since or task.context.server_time,
                     away_since=own.since if own else None,
                 )
             _tell_what_is_missing(task, running, proof, by_hand=controller.by_hand)
@@ -234,7 +236,7 @@ def _refuse_misrouted_ledgers(task: BookieClusterTask) -> None:
 def _require_time(task: BookieClusterTask, since: datetime | None) -> None:
     """Start the rollback if clients have been without a broker for too long."""
     limit = task.input.pause_deadline
-    if task.direction is Direction.FORWARD and since and datetime.now(UTC) - since > limit:
+    if task.direction is Direction.FORWARD and since and task.context.server_time - since > limit:
         raise ApplicationError(
             f"longest pause: not all brokers have stopped {limit} after the first",
             type=FailureKind.DEADLINE,
@@ -306,12 +308,15 @@ class AbsenceKeeper:
 
     def __init__(self, task: BookieClusterTask, registry: BookieRegistry) -> None:
         self._registry = registry
+        self._context = task.context
         self._path = f"{progress_path(task, task.direction)}/{NODE}"
         absences = read_absences(task, registry)
         mine = absences.get(task.direction)
         # What an earlier run left belongs to an earlier stop; its brokers may still be registered.
         self._others = [broker for absence in absences.values() for broker in absence.brokers]
-        self.seen = mine if mine and mine.run == task.run_id else Absence(run=task.run_id, looked=_now())
+        self.seen = (
+            mine if mine and mine.run == task.run_id else Absence(run=task.run_id, looked=task.context.server_time)
+        )
 
     def order(self) -> None:
         """Note that brokers are asked to stop from now on.
@@ -320,7 +325,7 @@ class AbsenceKeeper:
             StoreConflict: the claim is lost.
         """
         # mutant: bookie-cluster/each-attempt-counts-its-own-pause
-        self._keep(self.seen.model_copy(update={"since": self.seen.since or _now()}))
+        self._keep(self.seen.model_copy(update={"since": self.seen.since or self._context.server_time}))
 
     def observe(self, running: Sequence[Service], *, ordered: bool) -> None:
         """Record the brokers that are registered now.
@@ -332,7 +337,7 @@ class AbsenceKeeper:
         Raises:
             StoreConflict: the claim is lost.
         """
-        seen, now = self.seen, _now()
+        seen, now = self.seen, self._context.server_time
         there = {service.name: SeenBroker.of(service) for service in running}
         brokers = {broker.name: broker for broker in seen.brokers} | there
         since = seen.since
@@ -425,10 +430,6 @@ def _serves(address: str) -> bool:
             return True
         except OSError:
             return False
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _misrouted_ledgers(task: BookieClusterTask) -> str:

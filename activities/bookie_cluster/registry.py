@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck_brokers import ask_brokers
@@ -141,14 +140,14 @@ def set_target(task: BookieClusterTask, direction: Direction, mark: int | None =
                 require_covered(task.input, task.survey)
             able.require()  # mutant: bookie-cluster/a-directive-to-brokers-with-other-settings
         if mark is not None and not none_since(store, mark):  # mutant: bookie-cluster/a-directive-though-a-broker-came
-            return Directive(epoch=last[0].epoch if last else 0, at=datetime.now(UTC), alone=False)
+            return Directive(epoch=last[0].epoch if last else 0, at=task.context.server_time, alone=False)
         turned_back = f"{run}/{Direction.BACK}" if task.direction is Direction.FORWARD else ""
         # mutant: bookie-cluster/a-directive-forward-after-the-one-back
         given = registry.set_target(task.ends.target.name, origin, unless=turned_back)
         alone = mark is None or none_since(store, mark)  # mutant: bookie-cluster/a-broker-that-comes-with-the-directive
         if able:  # mutant: bookie-cluster/brokers-that-come-with-the-directive-are-not-asked
             able.require()
-    return Directive(epoch=given.epoch, at=datetime.fromtimestamp(given.ts / 1000, UTC), alone=alone)
+    return Directive(epoch=given.epoch, at=task.context.server_time, alone=alone)
 
 
 def require_metadata_here(registry: BookieRegistry) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from models.lifecycle.rates import RecentRates
@@ -93,7 +93,8 @@ class ActivityContext:
         self.waited = waited
         self.memory = memory
         self.workflow_id = workflow_id
-        self._scheduled = scheduled or datetime.now(UTC)
+        self._started = (scheduled or datetime.now(UTC)) + timedelta(seconds=waited)
+        self._begun = time.monotonic()
         self._stop = threading.Event()
         self._count: _Count | None = None
         self._waiting: WaitReason | None = None
@@ -110,7 +111,12 @@ class ActivityContext:
     @property
     def age(self) -> float:
         """Seconds since the activity was scheduled, over all its attempts."""
-        return (datetime.now(UTC) - self._scheduled).total_seconds()
+        return self.waited + time.monotonic() - self._begun
+
+    @property
+    def server_time(self) -> datetime:
+        """The time by Temporal's clock, as the workflow has it: this machine's may differ."""
+        return self._started + timedelta(seconds=time.monotonic() - self._begun)
 
     def check(self) -> None:
         """Raise `Cancelled` if the activity was cancelled.

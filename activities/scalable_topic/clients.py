@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 
 from activities.lifecycle.step import step
@@ -35,7 +35,7 @@ def await_clients(task: TopicTask, until: datetime, ordered: Mapping[str, str] =
         seen |= ordered_types(topic)
         task.context.noted = dict(seen)
         remaining = obstacles(topic, force=task.input.force)
-        if not remaining or datetime.now(UTC) >= until:
+        if not remaining or task.context.server_time >= until:
             break
         action = f"{', then '.join(remaining)}{'' if task.input.force else _FORCE}"
         task.context.waiting_for(WaitKind.CLIENTS, "; ".join(remaining.values()), action=action, until=until)

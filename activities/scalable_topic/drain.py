@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import after_end, stored
@@ -38,7 +38,7 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
     # mutant: scalable-topic/what-cannot-be-loaded-is-consumed
     while (backlogs := old_messages(topic := _find(task, types))) or _unloadable(topic):
         _show(task, topic, sum(backlogs.values()))
-        if datetime.now(UTC) >= until:
+        if task.context.server_time >= until:
             break
         why, action = _awaited(topic, backlogs)
         task.context.waiting_for(WaitKind.CLIENTS, why, action=action, until=until)

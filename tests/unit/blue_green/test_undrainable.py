@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -167,7 +166,7 @@ def _unended(monkeypatch: pytest.MonkeyPatch, held: _HeldBack, *, minutes: float
     monkeypatch.setattr(undo, "holds_claim", flag)
     task: Any = _task({}, migrated="")
     task.guards, task.store = [held], None
-    task.context = ActivityContext(scheduled=datetime.now(UTC) - timedelta(minutes=minutes))
+    task.context = ActivityContext(waited=60.0 * minutes)
     return task
 
 

@@ -19,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 from activities.bookie_cluster import brokers, registry
 from activities.bookie_cluster.brokers import Absence
 from activities.bookie_cluster.progress import SwitchProgress
+from activities.lifecycle.context import ActivityContext
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
 from activities.pulsar.brokers import SeenCluster, bookie_cluster_of
 from activities.pulsar.registrations import Service, brokers_mark
@@ -373,6 +374,14 @@ def test_the_pause_counts_from_the_first_attempts_order(scene: Scene) -> None:
     assert absence.since is not None
     scene.register()
     assert scene.stop().since == absence.since
+
+
+def test_a_pause_is_measured_by_the_clock_of_temporal(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workflow ends a long pause by its own clock: that of a worker may be hours away from it."""
+    now = datetime(2020, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(ActivityContext, "server_time", now)
+    assert scene.stop().since == now
+    assert scene.direct().at == now
 
 
 def test_a_stop_that_takes_too_long_turns_back(scene: Scene) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -199,6 +199,14 @@ def test_recent_rates_are_part_of_the_progress(monkeypatch: pytest.MonkeyPatch) 
     assert progress.slowest is not None
     assert progress.fastest is not None
     assert 0 < progress.slowest < progress.fastest
+
+
+def test_the_clock_of_this_machine_does_not_count() -> None:
+    """Times are those of Temporal, whose clock may be far from this one: workflows compare them with their own."""
+    scheduled = datetime(2020, 1, 1, tzinfo=UTC)
+    context = ActivityContext(scheduled=scheduled, waited=3_600.0)
+    assert 3_600 <= context.age < 3_660
+    assert timedelta(hours=1) <= context.server_time - scheduled < timedelta(minutes=61)
 
 
 def test_a_pause_of_any_length() -> None:
