@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, get_args, get_type_hints
@@ -81,12 +83,14 @@ class StepTask(Generic[InputT_co]):
     def begin(self) -> None:
         """Acquire what the step must hold before it starts; a task that needs a claim overrides this."""
 
-    def wait_while_stopped(self) -> None:
-        """Wait while the stop switch is set; call it before an item of a wave changes anything."""
+    def wait_while_stopped(self) -> timedelta:
+        """Wait while the stop switch is set, and return how long; call it before an item of a wave changes anything."""
+        begun = time.monotonic()
         while reason := self.runtime.stopped_because:
             self.context.waiting_for(WaitKind.STOP_SWITCH, reason, action="remove the stop file to continue")
             self.context.pause(_LOOK_AT_STOP_FILE)
         self.context.clear_waiting()
+        return timedelta(seconds=time.monotonic() - begun)
 
     @classmethod
     def attempt_of(cls, execution: Execution[Any]) -> Attempt:

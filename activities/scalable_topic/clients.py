@@ -26,7 +26,7 @@ def await_clients(task: TopicTask, until: datetime, ordered: Mapping[str, str] =
         ordered: types of ordered subscriptions, as they were seen so far.
     """
     if task.input.parent is not None:
-        task.wait_while_stopped()
+        until += task.wait_while_stopped()
     begun = time.monotonic()
     # Includes the types that a lost attempt has seen: brokers may have forgotten them.
     seen = {**ordered, **task.context.noted}  # mutant: scalable-topic/types-are-forgotten-with-an-attempt

@@ -342,6 +342,7 @@ class ProgressReport(Result):
         noted: notes for the next attempt.
         readings: what it has read, for dashboards.
         blocked_since: since when metadata writes are blocked; None while they are not.
+        item: workflow id of the item of a wave that tells its migration what it waits for; empty for an activity.
     """
 
     summary: str = ""
@@ -350,6 +351,7 @@ class ProgressReport(Result):
     noted: dict[str, str] = Field(default_factory=dict[str, str])
     readings: tuple[Reading, ...] = ()
     blocked_since: Time | None = None
+    item: str = ""
 
 
 class HookStatus(Result):

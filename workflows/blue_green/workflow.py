@@ -58,6 +58,7 @@ class BlueGreenMigration(ThrottledMigration[BlueGreenInput, BlueGreenState]):
             self.state.waves,
             self.calendar,
         )
+        self.on_item_report = self.waves.item_reports
         self.window = GraceWindow(self)
 
     @workflow.run

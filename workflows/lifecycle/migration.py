@@ -92,6 +92,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.update_lock = asyncio.Lock()
         self.verbs = state.verbs
         last = "PRECHECK" if input.dry_run else input.last_phase
+        #: Takes reports of items; a migration in waves replaces it.
+        self.on_item_report: Callable[[ProgressReport], object] = lambda report: report
         self.board = StatusBoard(state, kind=kind, cluster=input.cluster, target=target, first=first, last=last)
         self.continuation = Continuation(state)
         self.timers = Timers(state, self.board, self.continuation)
@@ -432,8 +434,11 @@ class Migration(OneInput, Generic[InputT, StateT]):
         name="report_progress", description="Sent by the migration's own activities: progress and reasons to wait."
     )
     def report_progress(self, report: ProgressReport) -> None:
-        """Show what a running activity waits for."""
-        self.board.activity_reports(report)
+        """Show what a running activity waits for, or take note of what an item of a wave waits for."""
+        if report.item:
+            self.on_item_report(report)
+        else:
+            self.board.activity_reports(report)
 
 
 def refused(why: str, fault: str = "", consumers: Sequence[str] = ()) -> ApplicationError:

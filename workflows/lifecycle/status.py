@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from temporalio import workflow
+from temporalio.exceptions import FailureError
 
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.hook_events import EventType, HookEvent
@@ -72,6 +75,9 @@ class StatusBoard:
         self._state = state
         self._first = first
         self._last = last
+        self._stopped = False
+        # The event loop alone does not keep tasks alive.
+        self._reports: list[asyncio.Task[None]] = []
 
     def status(self) -> Status[Any, Any]:
         """Return the answer of the query `status`."""
@@ -124,7 +130,25 @@ class StatusBoard:
     def publish(self) -> None:
         """Show the state in the Web UI."""
         self._record_unapproved()
+        self._report_stop()
         workflow.set_current_details(render(self.status(), workflow.info().workflow_id))
+
+    def _report_stop(self) -> None:
+        """Report to the migration of this item whether the stop switch holds it: its deadline does not count then."""
+        parent, wait = workflow.info().parent, self._state.activity_waiting
+        stopped = wait if wait and wait.kind is WaitKind.STOP_SWITCH else None
+        if parent is None or (stopped is not None) == self._stopped:
+            return
+        self._stopped = stopped is not None
+        report = ProgressReport(waiting=stopped, item=workflow.info().workflow_id)
+
+        async def send() -> None:
+            # The parent may have ended.
+            with suppress(FailureError):
+                handle = workflow.get_external_workflow_handle(parent.workflow_id, run_id=parent.run_id)
+                await handle.signal("report_progress", report)
+
+        self._reports.append(asyncio.create_task(send()))
 
     def _record_unapproved(self) -> None:
         """Record requests that ended without an answer: each gate and each verb may end one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,6 +30,8 @@ class _Child:
         self.policy = policy
         self.id = child_id(workflow.info().workflow_id, items[0])
         self.due = workflow.now() + policy.deadline
+        #: Since when the stop switch holds it; None while it does not.
+        self.held_since: datetime | None = None
         #: Why it was cancelled; empty if it was not.
         self.cancelled = ""
         #: Whether Temporal has started it as our child.
@@ -70,6 +72,7 @@ class ChildPool:
         self._running: dict[str, _Child] = {}
         self._watch: asyncio.Task[None] | None = None
         self._defect: BaseException | None = None
+        self._holds = 0
 
     @property
     def items(self) -> int:
@@ -86,6 +89,16 @@ class ChildPool:
         child.tasks.append(asyncio.create_task(self._run(child)))
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._watch_deadlines())
+
+    def hold(self, child_id: str, *, held: bool) -> None:
+        """Stop the deadline of a child, or let it continue where it was; harmless when done twice, and for others."""
+        child = self._running.get(child_id)
+        if child is None or child.cancelled or held == (child.held_since is not None):
+            return
+        now = workflow.now()
+        child.due += now - (child.held_since or now)
+        child.held_since = now if held else None
+        self._holds += 1
 
     async def until_fewer_than(self, count: int) -> None:
         """Wait until fewer children run.
@@ -180,15 +193,23 @@ class ChildPool:
     async def _watch_deadlines(self) -> None:
         """Cancel overdue children, and give up those that do not end then; one timer serves all."""
         while self._running:
-            due = min(child.due for child in self._running.values())
+            due = min(self._dues(), default=None)
+            seen = self._holds
             try:
                 await workflow.wait_condition(
-                    lambda: not self._running, timeout=due - workflow.now(), timeout_summary="deadline of an item"
+                    lambda due=due, seen=seen: (
+                        not self._running or self._holds != seen or (due is None and bool(self._dues()))
+                    ),
+                    timeout=due and due - workflow.now(),
+                    timeout_summary="deadline of an item",
                 )
             except TimeoutError:
                 for child in self._running.values():
-                    if child.due <= workflow.now():
+                    if child.held_since is None and child.due <= workflow.now():
                         self._handle_overdue(child)
+
+    def _dues(self) -> list[datetime]:
+        return [child.due for child in self._running.values() if child.held_since is None]
 
     def _handle_overdue(self, child: _Child) -> None:
         limit = child.policy.deadline
@@ -203,6 +224,7 @@ class ChildPool:
     def _request_cancel(self, child: _Child, why: str) -> None:
         if child.cancelled:
             return
+        self.hold(child.id, held=False)
         child.cancelled = why
         if child.started:
             child.tasks.append(asyncio.create_task(self._send_cancel(child)))

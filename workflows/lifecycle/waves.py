@@ -18,7 +18,7 @@ from temporalio import workflow
 
 from models.lifecycle.change_windows import ALWAYS
 from models.lifecycle.failures import FailedItem
-from models.lifecycle.status import WaitKind
+from models.lifecycle.status import ProgressReport, WaitKind
 from models.lifecycle.waves import (
     CANARY,
     BatchResult,
@@ -99,6 +99,10 @@ class Waves:
     def complete(self) -> bool:
         """True if the state is complete, and the workflow may continue as new: no child runs."""
         return not self._pool and not self._unrecorded
+
+    def item_reports(self, report: ProgressReport) -> None:
+        """Take note of what an item waits for: time in which the stop switch holds it does not count."""
+        self._pool.hold(report.item, held=report.waiting is not None)
 
     def revise(self, policy: WavePolicy) -> None:
         """Use another policy from the next item on; a pending decision still waits for the operator."""

@@ -52,6 +52,7 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
         )
         steering = MigrationSteering(self, ProgressUnit.TOPICS)
         self.waves = Waves(TopicSource(self), steering, self.continuation, self.state.waves, self.calendar)
+        self.on_item_report = self.waves.item_reports
         self.window = GraceWindow(self, clean_up=self._clean_up, forget=self._forget)
 
     @workflow.run

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from temporalio.exceptions import ApplicationError
 
 from models.blue_green.results import Drained, Quiet, Released, Undone
 from models.lifecycle.failures import FailedItem, FailureKind
-from models.lifecycle.status import Outcome, Status, WaitKind
+from models.lifecycle.status import Outcome, ProgressReport, Status, WaitKind, WaitReason
 from models.lifecycle.verbs import Verb
+from temporal.converter import DATA_CONVERTER
 from tests.workflows.blue_green.activities import BATCH, Script
 from tests.workflows.lifecycle.doubles import Hang
-from tests.workflows.lifecycle.harness import Harness
+from tests.workflows.lifecycle.harness import Harness, Run
 
 BEFORE = ["precheck", "register", "provision", "disable_load_shedding"]
 UNDOABLE = Undone(undone=False, terminated=3, why="3 topics are terminated on blue")
@@ -129,6 +132,34 @@ async def test_nothing_moved_is_a_failure(stage: Harness) -> None:
     assert failure.type == FailureKind.VERIFICATION_FAILED
     assert "persistent://acme/audit/a" in failure.message
     assert run.script.steps[-2:] == ["undo", "release"]
+
+
+async def test_a_batch_reports_the_stop_switch(stage: Harness) -> None:
+    """A batch that the stop switch holds tells its migration so, once, and that it holds no longer."""
+    hang = Hang()
+    run = await stage.start(Script(load=hang, names=("acme/audit",)), grace_window="PT0S")
+    await hang.entered()
+    batch = run.client.get_workflow_handle(f"{run.handle.id}/acme/audit")
+    stop = WaitReason(kind=WaitKind.STOP_SWITCH, why="the stop switch is set: OPS-1")
+    for waiting in (stop, stop, None):
+        await batch.signal("report_progress", ProgressReport(waiting=waiting))
+    async with asyncio.timeout(30):
+        while len(reports := await _reports_of_items(run)) < 2:  # noqa: ASYNC110 - only Temporal has them
+            await asyncio.sleep(0.05)
+    assert [(report.item, report.waiting and report.waiting.kind) for report in reports] == [
+        (batch.id, WaitKind.STOP_SWITCH),
+        (batch.id, None),
+    ]
+    hang.release()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def _reports_of_items(run: Run) -> list[ProgressReport]:
+    """Return what items of the waves have reported so far."""
+    events = [event.workflow_execution_signaled_event_attributes for event in (await run.handle.fetch_history()).events]
+    given = [payload for event in events if event.signal_name == "report_progress" for payload in event.input.payloads]
+    reports: list[ProgressReport] = await DATA_CONVERTER.decode(given, [ProgressReport] * len(given)) if given else []
+    return [report for report in reports if report.item]
 
 
 async def test_rollback_is_refused_once_all_have_moved(stage: Harness) -> None:

@@ -232,6 +232,20 @@ async def test_an_item_without_end_is_cancelled(operator: Operator, stage: Harne
     assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
+async def test_the_stop_switch_stops_the_deadline(operator: Operator) -> None:
+    """Time in which the stop switch holds an item does not count; what the item itself takes does."""
+    day, hour = timedelta(days=1), timedelta(hours=1)
+    items = _items(5) | {
+        "item-00001": Behaviour(stopped=day, sleep=2 * hour),
+        "item-00002": Behaviour(stopped=day, sleep=4 * hour),
+    }
+    run = await operator.start(items, FREE.model_copy(update={"deadline": 3 * hour, "parallelism": 2}))
+    end = await run.result()
+    assert (end.counts.done, end.counts.failed) == (4, 1)
+    assert [failure.path for failure in end.first_failures] == ["item-00002"]
+    assert "did not end within 3:00:00" in end.first_failures[0].reason
+
+
 async def test_an_item_that_ignores_its_cancellation_is_left_running(operator: Operator) -> None:
     """A child that continues after its cancellation is given up after a grace, is named, and does not hold waves."""
     policy = FREE.model_copy(update={"deadline": timedelta(hours=3), "cancel_grace": timedelta(minutes=5)})

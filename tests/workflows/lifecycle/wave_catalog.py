@@ -40,6 +40,7 @@ class Behaviour(Result):
     failed: tuple[str, ...] = ()
     crash: str = ""
     crash_for_good: bool = True
+    stopped: timedelta = timedelta(0)
     sleep: timedelta = timedelta(0)
     hang: bool = False
     deaf: bool = False

@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 from models.base import Frozen
 from models.lifecycle.change_windows import ALWAYS, ChangeWindows
 from models.lifecycle.failures import FailedItem
+from models.lifecycle.status import ProgressReport, WaitKind, WaitReason
 from models.lifecycle.waves import BatchResult, Hold, Page, WavePolicy, WaveState, WaveStatus, failed_item
 from tests.workflows.lifecycle.wave_catalog import SHOWN, Begun, Behaviour
 from workflows.lifecycle.calendar import Calendar
@@ -55,6 +56,10 @@ class Batch:
         )
         if todo.crash:
             raise ApplicationError(todo.crash, non_retryable=todo.crash_for_good)
+        if todo.stopped:
+            await self._report(WaitReason(kind=WaitKind.STOP_SWITCH, why="the stop switch is set"))
+            await workflow.sleep(todo.stopped)
+            await self._report(None)
         await workflow.sleep(todo.sleep)
         while todo.hang:
             try:
@@ -65,6 +70,13 @@ class Batch:
         if todo.answer is not None:
             return todo.answer
         return BatchResult(failed=tuple(failed_item(item, "it is a bad one") for item in todo.failed))
+
+    async def _report(self, waiting: WaitReason | None) -> None:
+        """Report to the waves what the items wait for, as a migration does."""
+        parent = workflow.info().parent
+        assert parent is not None
+        handle = workflow.get_external_workflow_handle(parent.workflow_id, run_id=parent.run_id)
+        await handle.signal("report_progress", ProgressReport(waiting=waiting, item=workflow.info().workflow_id))
 
 
 @workflow.defn
@@ -101,6 +113,11 @@ class Many:
     def pause(self, wanted: bool) -> None:
         """Pause or resume."""
         self._paused = wanted
+
+    @workflow.signal
+    def report_progress(self, report: ProgressReport) -> None:
+        """Take what an item reports."""
+        self._waves.item_reports(report)
 
     @workflow.update
     def revise(self, policy: WavePolicy) -> None:
