@@ -39,8 +39,8 @@ class Access:
     Attributes:
         operation_timeout: seconds for a request and its answer.
         connection_timeout: seconds to connect and for the handshake.
-        keep_alive: seconds of silence after which the client sends a keep-alive request; after twice as many the
-            connection is given up.
+        keep_alive: seconds of silence after which the client sends a keep-alive request; after as many more without
+            an answer the connection is given up.
         token: for token authentication, or a function that returns it each time that a broker asks; None for no token.
         token_hosts: hosts that may receive the token, as `pulsar_wire.hosts` lists them; None for every host.
         tls: for addresses with TLS; None for the system's authorities.

@@ -110,7 +110,7 @@ class Connection:
         self._requests: dict[int, _Pending] = {}
         self._handlers: dict[tuple[Channel, int], Handler] = {}
         self._connected = _Pending()
-        self._pinged = False
+        self._pinged_at = 0.0
         access.check_host(address.host)
         self._transport = Transport(connect(address, access))
         self._thread: threading.Thread | None = None
@@ -313,14 +313,15 @@ class Connection:
         return error if self.broker in str(error) else type(error)(f"{self.broker}: {error}")
 
     def _keep_alive(self) -> None:
-        silence = time.monotonic() - self._transport.last_received
-        if silence < self._access.keep_alive:
-            self._pinged = False
-        elif silence > 2 * self._access.keep_alive:
-            raise ConnectionLost(f"{self.broker} was silent for {silence:.0f} s")
-        elif not self._pinged:
-            self._pinged = True
+        now, received = time.monotonic(), self._transport.last_received
+        if now - received < self._access.keep_alive:
+            return
+        # After a time in which this process did not run, the broker must have a chance to answer.
+        if self._pinged_at < received:
+            self._pinged_at = now
             self.send(api.CommandPing())
+        elif now - self._pinged_at > self._access.keep_alive:
+            raise ConnectionLost(f"{self.broker} was silent for {now - received:.0f} s")
 
     def _take(self, data: bytes) -> None:
         frame = decode(data)
