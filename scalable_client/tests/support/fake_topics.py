@@ -26,6 +26,8 @@ from pulsar_scalable.options import ConsumerOptions, InitialPosition, ProducerOp
 from pulsar_scalable.ports import Content, OnAssignment, OnLayout, OnStored, Sharing, Start
 
 TOPIC = TopicName("public/default/fake")
+LOST_SECONDS = 30.0
+"""Longest wait for an answer that was lost; what depends on it lasts as long."""
 
 
 @dataclass
@@ -363,9 +365,9 @@ class FakeWorld:
         #: Segments whose next reader gives nothing, although it says that there is something.
         self.mute: set[int] = set()
         self.readers: list[FakeReader] = []
-        #: Segments whose next reader waits for an answer that was lost, for as long as it likes.
+        #: Segments whose next reader waits for an answer that was lost, until `lost` is set.
         self.lost_answers: set[int] = set()
-        self.losing = threading.Event()
+        self.losing, self.lost = threading.Event(), threading.Event()
         self.refuses_receivers: ScalableError | None = None
         #: Segments that refuse receivers; all, where it is empty.
         self.refusing: set[int] = set()
@@ -414,7 +416,7 @@ class FakeWorld:
         if number in self.lost_answers:
             self.lost_answers.discard(number)
             self.losing.set()
-            time.sleep(start.answer_limit)
+            self.lost.wait(LOST_SECONDS)
             raise TimedOut("no answer")
         with self.lock:
             if number in self.unreadable:

@@ -326,10 +326,10 @@ def test_full_queues() -> None:
         waiting = client.create_producer(
             TOPIC, ProducerOptions(max_pending_messages=1, block_if_queue_full=True, send_timeout_millis=300)
         )
+        outcomes = Outcomes()
+        waiting.send_async(b"x", outcomes.of(0))
         waiting.send_async(b"x", unheard)
-        begun = time.monotonic()
-        waiting.send_async(b"x", unheard)
-        assert 0.1 < time.monotonic() - begun < 2
+        assert [type(outcome) for _, outcome in outcomes.all] == [TimedOut]
 
 
 def test_messages_that_are_too_big() -> None:
@@ -399,7 +399,7 @@ def test_unready_brokers() -> None:
         begun = time.monotonic()
         with pytest.raises(Refused, match="not yet"):
             client.create_producer(TOPIC)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < Access().operation_timeout / 2
 
 
 def test_callbacks_that_fail_or_wait() -> None:
