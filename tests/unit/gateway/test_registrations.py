@@ -32,31 +32,39 @@ class Workflow:
         sessions: who is registered.
         fails: raises what an update fails with.
         pause: seconds that an update takes.
+        released: set unless updates wait for it.
         most: updates that were under way at once.
         instances: of consumers, of each update.
+        deadlines: of each update.
     """
 
     sent: list[tuple[str, bool, tuple[str, ...]]] = field(default_factory=list[tuple[str, bool, tuple[str, ...]]])
     sessions: set[ConsumerKey] = field(default_factory=set[ConsumerKey])
     fails: Callable[[], None] = lambda: None
     pause: float = 0.0
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     most: int = 0
     busy: int = 0
     instances: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    deadlines: list[float] = field(default_factory=list[float])
+
+    def __post_init__(self) -> None:
+        self.released.set()
 
     async def update(
         self, topic: str, name: str, argument: BaseModel | None, answer: type[Any], deadline: float
     ) -> Any:
         """Take one."""
         assert topic == TOPIC
-        assert deadline > asyncio.get_running_loop().time()
         assert isinstance(argument, Registrations | Departures)
         assert len({*argument.consumers}) == len(argument.consumers)
         self.sent.append((argument.subscription, name == "register", argument.consumers))
         self.instances.append(argument.instances)
+        self.deadlines.append(deadline)
         self.busy += 1
         self.most = max(self.most, self.busy)
         await asyncio.sleep(self.pause)
+        await self.released.wait()
         self.busy -= 1
         self.fails()
         consumers = {ConsumerKey(argument.subscription, consumer) for consumer in argument.consumers}
@@ -68,9 +76,16 @@ class Workflow:
         return TypeAdapter(answer).validate_python(dict.fromkeys(argument.consumers, assignment))
 
 
-def deadline_in(seconds: float = 5.0) -> float:
+def deadline_in(seconds: float = 30.0) -> float:
     """Return a deadline."""
     return asyncio.get_running_loop().time() + seconds
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition is fulfilled."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - the registrar announces nothing
+            await asyncio.sleep(0.005)
 
 
 async def test_a_thousand_at_once() -> None:
@@ -87,16 +102,26 @@ async def test_a_thousand_at_once() -> None:
 
 async def test_few_are_in_flight() -> None:
     """A consumer that comes while updates are under way waits for the next update; at most three run at once."""
-    workflow = Workflow(pause=0.1)
+    workflow = Workflow()
+    workflow.released.clear()
     registrar = Registrar(workflow)
+    tasks: list[asyncio.Task[Any]] = []
 
-    async def join(number: int) -> None:
-        await asyncio.sleep(number * 0.002)
-        await registrar.join(TOPIC, ConsumerKey("bill", f"consumer-{number}"), deadline_in())
+    def join(count: int) -> None:
+        for _ in range(count):
+            consumer = ConsumerKey("bill", f"consumer-{len(tasks)}")
+            tasks.append(asyncio.create_task(registrar.join(TOPIC, consumer, deadline_in())))
 
-    await asyncio.gather(*map(join, range(200)))
+    for number in range(MAX_UPDATES_IN_FLIGHT):
+        join(1)
+        await until(lambda number=number: len(workflow.sent) > number)
+    join(200)
+    await asyncio.sleep(2 * registrations.BATCH_WINDOW_SECONDS)
+    assert len(workflow.sent) == MAX_UPDATES_IN_FLIGHT
+    workflow.released.set()
+    await asyncio.gather(*tasks)
     assert workflow.most == MAX_UPDATES_IN_FLIGHT
-    assert len(workflow.sent) < 20
+    assert len(workflow.sent) == MAX_UPDATES_IN_FLIGHT + 1
 
 
 @given(
@@ -125,18 +150,22 @@ def test_the_order_of_each_name(asked: list[tuple[str, str, bool]], pauses: list
 
 
 async def test_instances_of_one_name() -> None:
-    """An update has one instance of each name, and those of one name go in the order in which they came."""
+    """An update has one instance of each name, and those of one name go in the order in which they came.
+
+    It may take as long as the last of its requests.
+    """
     workflow = Workflow()
     registrar = Registrar(workflow)
     first, second = ConsumerKey("bill", "a"), ConsumerKey("bill", "b")
+    last = deadline_in(60)
     await asyncio.gather(
         registrar.join(TOPIC, first, deadline_in(), "old"),
-        registrar.join(TOPIC, second, deadline_in(), "only"),
+        registrar.join(TOPIC, second, last, "only"),
         registrar.join(TOPIC, first, deadline_in(), "new"),
         registrar.leave(TOPIC, first, deadline_in(), "old"),
         registrar.leave(TOPIC, second, deadline_in()),
     )
-    assert workflow.instances[0] == {"a": "old", "b": "only"}
+    assert (workflow.instances[0], workflow.deadlines[0]) == ({"a": "old", "b": "only"}, last)
     assert [said for said in workflow.instances[1:] if said] == [{"a": "new"}, {"a": "old"}]
     assert workflow.sent.count(("bill", False, ("b",))) == 1
 
@@ -160,22 +189,27 @@ async def test_refused_updates() -> None:
 
 async def test_an_answer_that_is_late() -> None:
     """A request that waits too long fails with that reason, and its update is still completed."""
-    workflow = Workflow(pause=0.3)
+    workflow = Workflow()
+    workflow.released.clear()
     registrar = Registrar(workflow)
     with pytest.raises(HTTPProblem, match="may still be applied") as late:
         await registrar.join(TOPIC, ConsumerKey("bill", "a"), deadline_in(0.1))
     assert (late.value.status, late.value.headers) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "2"})
+    await until(lambda: bool(workflow.sent))
+    workflow.released.set()
     await registrar.drain()
     assert workflow.sessions == {ConsumerKey("bill", "a")}
 
 
 async def test_a_cancelled_request() -> None:
     """A cancelled request does not stop the update that it asked for."""
-    workflow = Workflow(pause=0.1)
+    workflow = Workflow()
+    workflow.released.clear()
     registrar = Registrar(workflow)
     task = asyncio.create_task(registrar.join(TOPIC, ConsumerKey("bill", "a"), deadline_in()))
-    await asyncio.sleep(2 * registrations.BATCH_WINDOW_SECONDS)
+    await until(lambda: bool(workflow.sent))
     task.cancel()
+    workflow.released.set()
     await registrar.drain()
     assert workflow.sessions == {ConsumerKey("bill", "a")}
 
