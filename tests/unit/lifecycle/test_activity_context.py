@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from temporalio.testing import ActivityEnvironment
 
+from activities.lifecycle import context as context_module
 from activities.lifecycle.context import ActivityContext, Cancelled
 from activities.lifecycle.progress import noted_before
 from activities.lifecycle.runner import in_thread
@@ -28,6 +30,11 @@ from models.lifecycle.status import (
 
 NUMBERS = st.integers() | st.integers(min_value=-2, max_value=9)
 TASKS, UNITS = st.sampled_from(ProgressTask), st.sampled_from([ProgressUnit.BYTES, ProgressUnit.TOPICS])
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, seconds: Iterator[int]) -> None:
+    """Set the clock of the module, and of no other: threads of earlier tests would take of these seconds too."""
+    monkeypatch.setattr(context_module, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
 
 
 def progress_of(context: ActivityContext) -> Progress:
@@ -142,8 +149,7 @@ async def test_notes_of_a_lost_attempt(details: list[object], noted: dict[str, s
 
 def test_rest_is_no_slow_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a pause in the copy the range of its rates is that of the work since."""
-    clock = iter(range(100))
-    monkeypatch.setattr("activities.lifecycle.context.time.monotonic", lambda: float(next(clock)))
+    set_clock(monkeypatch, iter(range(100)))
     context, done = ActivityContext(), 0
     context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, 1_000, lambda: done)
     for held in (False, True, False):
@@ -158,8 +164,7 @@ def test_rest_is_no_slow_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_work_of_an_earlier_attempt_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt that continues at 9,000 of 10,000 does not promise the end in a second."""
-    clock = iter(range(0, 100, 10))
-    monkeypatch.setattr("activities.lifecycle.context.time.monotonic", lambda: float(next(clock)))
+    set_clock(monkeypatch, iter(range(0, 100, 10)))
     context = ActivityContext()
     context.progress(ProgressTask.COMPARE, ProgressUnit.LEDGERS, 9_000, 10_000)
     assert progress_of(context).eta_seconds is None
@@ -170,8 +175,7 @@ def test_work_of_an_earlier_attempt_is_no_rate(monkeypatch: pytest.MonkeyPatch) 
 
 def test_count_that_goes_back_is_measured_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics that were drained and get messages again do not fail the step; what follows has its own rate."""
-    clock = iter(range(100))
-    monkeypatch.setattr("activities.lifecycle.context.time.monotonic", lambda: float(next(clock)))
+    set_clock(monkeypatch, iter(range(100)))
     context = ActivityContext()
     for done in (10, 20, 30, 40, 50):
         context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, 100)
@@ -189,8 +193,7 @@ def test_count_that_goes_back_is_measured_from_there(monkeypatch: pytest.MonkeyP
 
 def test_recent_rates_are_part_of_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress has the slowest and the fastest rate of the recent reports, once there are some seconds of them."""
-    clock = iter(range(100))
-    monkeypatch.setattr("activities.lifecycle.context.time.monotonic", lambda: float(next(clock)))
+    set_clock(monkeypatch, iter(range(100)))
     context = ActivityContext()
     for done in (0, 10, 20, 50, 80):
         context.progress(ProgressTask.COPY, ProgressUnit.RECORDS, done, 100)

@@ -6,9 +6,11 @@ The store is in memory: a real flag would keep all brokers of a shared stack fro
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
+from activities.topic_controller import lease
 from activities.topic_controller.lease import LeaderLease
 from clients.errors import StoreConflict, StoreContention, Superseded
 from models.lifecycle.claim import Attempt
@@ -26,7 +28,8 @@ def keeper(store: MemoryStore) -> LeaderLease:
 def test_an_attempt_that_was_given_up_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new attempt or run follows one that may continue; the next step follows one that ended."""
     store, clock = MemoryStore(), itertools.count(1)
-    monkeypatch.setattr("activities.topic_controller.lease.time.time_ns", lambda: next(clock) * 1_000_000)
+    # The clock of this module alone: other threads ask theirs too.
+    monkeypatch.setattr(lease, "time", SimpleNamespace(time_ns=lambda: next(clock) * 1_000_000))
 
     def take(run: str, epoch: int, attempt: int) -> int:
         me = Attempt("w", run, 1 if run == "run" else 2, epoch, attempt)
