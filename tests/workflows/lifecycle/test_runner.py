@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -90,31 +90,30 @@ async def heartbeat_of(stage: Harness, handle: WorkflowHandle[Any, Any]) -> Prog
 
 
 async def test_heartbeats_are_fresh(stage: Harness) -> None:
-    """The progress of a running activity in Temporal is at most a second old, however long nothing was counted."""
-    begun = time.monotonic()
-    end = begun + 6
+    """The progress of a running activity in Temporal is renewed again and again, also while nothing is counted."""
+    renewed = {ProgressUnit.RECORDS: threading.Event(), ProgressUnit.LEDGERS: threading.Event()}
+    records = itertools.count()
 
     def work(context: ActivityContext) -> str:
-        context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, 6_000, lambda: int(1_000 * (time.monotonic() - begun)))
-        while time.monotonic() < end - 3:
+        context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, 6_000, lambda: next(records))
+        while not renewed[ProgressUnit.RECORDS].is_set():
             context.pause(0.05)
         context.progress(ProgressTask.COMPARE, ProgressUnit.LEDGERS, 3, 4)
-        while time.monotonic() < end:
+        while not renewed[ProgressUnit.LEDGERS].is_set():
             context.pause(0.05)
         return "done"
 
-    ages: list[float] = []
-    seen: set[ProgressUnit] = set()
     async with running(stage, work) as handle:
-        while time.monotonic() < end - 0.2:
-            if progress := await heartbeat_of(stage, handle):
-                ages.append((datetime.now(UTC) - progress.as_of).total_seconds())
-                seen.add(progress.unit)
-            await asyncio.sleep(0.05)
+        # The SDK alone sends one in eight seconds: it would take twice as long.
+        async with asyncio.timeout(2 * 3 * 8 / 2):
+            for unit, enough in renewed.items():
+                times: set[datetime] = set()
+                while len(times) < 4:
+                    if (progress := await heartbeat_of(stage, handle)) and progress.unit is unit:
+                        times.add(progress.as_of)
+                    await asyncio.sleep(0.05)
+                enough.set()
         assert await asyncio.wait_for(handle.result(), TIMEOUT) == "done"
-    assert seen == {ProgressUnit.RECORDS, ProgressUnit.LEDGERS}
-    # A machine that is busy for a moment delays a few.
-    assert sorted(ages)[int(0.9 * len(ages))] <= 1.0, ages
 
 
 async def test_signals_tell_changed_reasons_only(stage: Harness) -> None:
@@ -122,21 +121,30 @@ async def test_signals_tell_changed_reasons_only(stage: Harness) -> None:
 
     Notes for the next attempt are in heartbeats alone, as signals stay in the history.
     """
+    reported = {WaitKind.BOOKIES: threading.Event(), WaitKind.STORE: threading.Event()}
 
     def work(context: ActivityContext) -> str:
         context.noted = {"position": "far"}
         for number in range(30):
             context.progress(ProgressTask.COPY, ProgressUnit.LEDGERS, number, 60)
             context.pause(0.05)
-        for kind in (WaitKind.BOOKIES, WaitKind.STORE):
-            for number in range(30, 60):
+        for kind, is_reported in reported.items():
+            for number in itertools.count(30):
                 context.waiting_for(kind, "an operator", action="decide")
-                context.progress(ProgressTask.COPY, ProgressUnit.LEDGERS, number, 60)
+                context.progress(ProgressTask.COPY, ProgressUnit.LEDGERS, min(number, 60), 60)
                 context.pause(0.05)
+                if number > 60 and is_reported.is_set():
+                    break
         context.clear_waiting()
         return "done"
 
     async with running(stage, work) as handle:
+        async with asyncio.timeout(TIMEOUT):
+            while not all(each.is_set() for each in reported.values()):
+                for report in await handle.query(OneActivity.reports):
+                    if report.waiting:
+                        reported[report.waiting.kind].set()
+                await asyncio.sleep(0.1)
         assert await asyncio.wait_for(handle.result(), TIMEOUT) == "done"
         reports = await handle.query(OneActivity.reports)
     reasons = [report.waiting and (report.waiting.kind, report.waiting.action) for report in reports]
@@ -163,7 +171,7 @@ async def test_the_cause_of_a_retry_is_shown(stage: Harness) -> None:
 
 
 async def test_cancellation_reaches_the_work(stage: Harness) -> None:
-    """Cancelled work notices it within two seconds, by its checks and by its registered callback."""
+    """Cancelled work notices it soon, by its checks and by its registered callback."""
     heard: list[float] = []
     started = threading.Event()
 
@@ -180,4 +188,5 @@ async def test_cancellation_reaches_the_work(stage: Harness) -> None:
         with pytest.raises(WorkflowFailureError) as failed:
             await asyncio.wait_for(handle.result(), TIMEOUT)
     assert isinstance(failed.value.cause, CancelledError)
-    assert [at - begun < 2 for at in heard] == [True]
+    # With the next heartbeat of the SDK alone it would after eight seconds.
+    assert [at - begun < 4 for at in heard] == [True]
