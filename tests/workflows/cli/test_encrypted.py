@@ -161,9 +161,13 @@ async def test_a_migration_whose_key_is_lost_hides_no_other_one(shell: Shell, ke
                 pass
     variables = {"PULSAR_MIGRATE_PAYLOAD_KEYS_FILE": str(keys_file)}
     assert (await shell("start", "metadata-store", "--cluster", "found", *PLAN, **variables)).code == 0
-    listed = await shell("list", "--running", "-o", "json", **variables)
-    assert listed.code == 0, listed.err
-    silences = {each["workflow_id"]: each["silence"] for each in listed.json}
+    silences: dict[str, str] = {}
+    async with asyncio.timeout(60):
+        # Visibility lags.
+        while "metadata-store/found" not in silences:
+            listed = await shell("list", "--running", "-o", "json", **variables)
+            assert listed.code == 0, listed.err
+            silences = {each["workflow_id"]: each["silence"] for each in listed.json}
     assert "encrypted with the key 'lost'" in silences[workflow_id]
     assert "no worker" in silences["metadata-store/found"]
     snapshot = await SnapshotReader(await encrypted(shell.address, keys_file), TASK_QUEUE).read()

@@ -38,7 +38,10 @@ async def test_list(shell: Shell) -> None:
         migrations = await listed(
             shell,
             lambda all_: (
-                {"waits", "ended", failed} <= set(all_) and all_["waits"]["waiting"] and all_[failed]["closed"]
+                {"waits", "ended", failed} <= set(all_)
+                and all_["waits"]["waiting"]
+                and all_["ended"]["closed"]
+                and all_[failed]["closed"]
             ),
         )
         waits = migrations["waits"]

@@ -44,7 +44,7 @@ from workflows.lifecycle.continuation import HISTORY_LIMIT
 IDENTITY = "worker"
 """Of client and workers; Temporal's default would name the machine in each history."""
 
-_LIMIT = 30.0
+_LIMIT = 60.0
 _ANSWER = timedelta(seconds=4)
 
 

@@ -61,6 +61,7 @@ async def test_a_veto_spans_runs(server: Harness, pager: HookReceiver) -> None:
 
 async def test_a_run_that_ends_during_a_question(server: Harness, pager: HookReceiver) -> None:
     """A verb that is accepted while hooks are asked counts, and the last event arrives, if the run must end then."""
+    server.hooks["pager"] = Hook.model_validate(pager.settings(veto=True, timeout=60))
     asked, answers = threading.Event(), threading.Event()
 
     def respond(event: dict[str, Any]) -> Response:
@@ -69,7 +70,7 @@ async def test_a_run_that_ends_during_a_question(server: Harness, pager: HookRec
         if sum(each["type"] == event["type"] for each in pager.events) == 1:
             return Response(409, "freeze until Monday", {"Retry-After": "5"})
         asked.set()
-        answers.wait(9)
+        answers.wait(50)
         return Response()
 
     pager.respond = respond
