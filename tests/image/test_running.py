@@ -112,7 +112,7 @@ def test_the_worker_migrates_a_cluster(cluster: Cluster) -> None:
         admin.create_topic("new")
         traffic.wait_for_more(10)
         assert traffic.verify() > 20
-        assert httpx.get("http://127.0.0.1:9464/metrics", trust_env=False).status_code == 200
+        assert httpx.get("http://127.0.0.1:9464/metrics", trust_env=False, timeout=30).status_code == 200
         assert worker.execute(["pulsar-migrate", "doctor"]).returncode == 0
         assert worker.stop() == 0
         log = worker.log

@@ -96,7 +96,7 @@ class HardenedEnvironment:
         assert not self.watch.found
         if self.capture:
             assert not self.capture.find([secret.encode() for secret in secrets(self.hardening)])
-        metrics = httpx.get(f"http://{self.worker.metrics_address}/metrics", trust_env=False).content
+        metrics = httpx.get(f"http://{self.worker.metrics_address}/metrics", trust_env=False, timeout=30).content
         for text in (self.worker.log.read_bytes(), metrics, *self.operator.histories()):
             assert text
             assert not self.watch.holds(text)

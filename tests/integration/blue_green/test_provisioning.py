@@ -163,9 +163,9 @@ def test_bookies_of_a_namespace(clusters: Clusters) -> None:
 def _bookie_in_group(stack: Stack, group: str) -> Generator[None]:
     """Put the one bookie of a cluster into a group."""
     url = f"{stack.admin_urls[0]}/admin/v2/bookies"
-    bookie = httpx.get(f"{url}/all").raise_for_status().json()["bookies"][0]["bookieId"]
+    bookie = httpx.get(f"{url}/all", timeout=30).raise_for_status().json()["bookies"][0]["bookieId"]
     place, rack = f"{url}/racks-info/{bookie}", {"rack": "/rack-1", "hostname": "localhost"}
-    httpx.post(place, params={"group": group}, json=rack).raise_for_status()
+    httpx.post(place, params={"group": group}, json=rack, timeout=30).raise_for_status()
     yield
     httpx.delete(place).raise_for_status()
 

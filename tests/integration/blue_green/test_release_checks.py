@@ -42,7 +42,7 @@ def test_topics_that_cannot_move_are_named(clusters: Clusters, environment: Envi
         create_topic(admin, f"{SPACE}/padded ")
         expected["BLUE_NAMES"] = f"'persistent://{SPACE}/padded '"
     if not release.has(Behaviour.REFUSES_V1_NAMESPACES):
-        httpx.put(f"{clusters.blue.admin_urls[0]}/admin/namespaces/{V1}", json={}).raise_for_status()
+        httpx.put(f"{clusters.blue.admin_urls[0]}/admin/namespaces/{V1}", json={}, timeout=30).raise_for_status()
         expected["BLUE_V1_NAMESPACES"] = V1
     try:
         failure = environment.operator.refusal(clusters.input(namespaces=["odd/*"]))

@@ -101,7 +101,7 @@ def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: E
     # A process of Spark ran tasks, which connected with the tokens.
     assert [program for program in watch.programs if b"pyspark.daemon" in program]
     worker = environment.worker
-    metrics = httpx.get(f"http://{worker.metrics_address}/metrics", trust_env=False).content
+    metrics = httpx.get(f"http://{worker.metrics_address}/metrics", trust_env=False, timeout=30).content
     for text in (worker.log.read_bytes(), metrics, *environment.operator.histories()):
         assert text
         assert not watch.holds(text)

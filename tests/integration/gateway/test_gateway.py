@@ -308,7 +308,7 @@ def test_an_outage_of_temporal(open_gateway: OpenGateway, environment: Environme
             for method, path in (("GET", ""), ("POST", "/split/0"), ("DELETE", "/subscriptions/a/consumers/b")):
                 answer = anybody.request(method, f"{SPACE}/rest-outage{path}")
                 assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2"), answer.text
-            assert httpx.get(f"{gateway.url}/healthz").status_code == HTTPStatus.OK
+            assert httpx.get(f"{gateway.url}/healthz", timeout=30).status_code == HTTPStatus.OK
             assert httpx.get(f"{gateway.url}/readyz", timeout=30).status_code == HTTPStatus.SERVICE_UNAVAILABLE
         finally:
             temporal.start()

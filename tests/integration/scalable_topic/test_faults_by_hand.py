@@ -334,7 +334,9 @@ def test_worker_dead_for_minutes_after_the_call_loses_nothing(topics: Topics, pr
         answered.set()
     try:
         # Makes a broker the controller, which looks then.
-        httpx.get(f"{topics.stack.admin_urls[0]}/admin/v2/scalable/{name.local_path}/stats").raise_for_status()
+        httpx.get(
+            f"{topics.stack.admin_urls[0]}/admin/v2/scalable/{name.local_path}/stats", timeout=30
+        ).raise_for_status()
         threading.Event().wait(_DEAD_SECONDS)
         layout = read_scalable(topics.store, name).layout
         assert layout

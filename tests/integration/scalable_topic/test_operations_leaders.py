@@ -55,7 +55,7 @@ def test_a_leader_dies(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Non
     other = next(server for server in stack if server.kind == "broker" and server is not leader)
     assert _broker(stack, controller_of(store, haunted)) is leader
     url = f"http://127.0.0.1:{other.ports['http']}"
-    assert httpx.get(f"{url}/admin/v2/scalable/{SPACE}/{haunted.topic}/stats").is_redirect
+    assert httpx.get(f"{url}/admin/v2/scalable/{SPACE}/{haunted.topic}/stats", timeout=30).is_redirect
     _dies_during(Operation.SPLIT, split, stack, store)
     _is_whole(admin, split, 2)
     assert carried_out(stack, Operation.SPLIT, str(haunted)).changed == 1

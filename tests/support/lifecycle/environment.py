@@ -129,4 +129,4 @@ def written_texts(worker: WorkerProcess, operator: Operator, temporary: Path) ->
     files = (contents(path) for path in (worker.log, *temporary.rglob("*")))
     yield from (text.decode(errors="replace") for text in chain(operator.histories(), files))
     if worker.pids:
-        yield httpx.get(f"http://{worker.metrics_address}/metrics", trust_env=False).text
+        yield httpx.get(f"http://{worker.metrics_address}/metrics", trust_env=False, timeout=30).text
