@@ -356,6 +356,7 @@ def test_brokers_that_hang_are_replaced() -> None:
         pool = Pool(f"{sick.url},127.0.0.1:{sound.port}", Access(operation_timeout=0.2))
         with pytest.raises(TimedOut):
             pool.to_owner("persistent://a/b/c")
+        pool.access = ACCESS
         assert pool.to_owner("persistent://a/b/c").address.port == sound.port
         pool.close()
 

@@ -208,6 +208,7 @@ def test_batches(world: FakeWorld, queue: QueueConsumer) -> None:
     world.store(0, *"abc")
     wait_until_equal("all to come", lambda: world.segments[0].cursors["work"].taken, {0, 1, 2}, 5)
     assert data(queue.batch_receive(2, 1000)) == ["a", "b"]
+    queue.wait_for_message(5000)
     assert data(queue.batch_receive(2, 100)) == ["c"]
 
 

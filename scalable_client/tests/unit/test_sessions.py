@@ -389,6 +389,7 @@ def test_no_leader_in_time() -> None:
         leader.refusals = [(0, "This broker is not the leader")] * 99
         with pytest.raises(NotTheLeader):
             client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, lambda _: None)
+    with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
         leader.refusals = [(4, "not for you")]
         asked = len(broker.of(api.CommandScalableTopicSubscribe))
         with pytest.raises(Refused, match="not for you"):
