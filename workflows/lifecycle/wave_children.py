@@ -193,12 +193,14 @@ class ChildPool:
     async def _watch_deadlines(self) -> None:
         """Cancel overdue children, and give up those that do not end then; one timer serves all."""
         while self._running:
-            due = min(self._dues(), default=None)
-            seen = self._holds
+            due, seen = self._next_due(), self._holds
             try:
+                # An operator may have given later children a shorter deadline.
                 await workflow.wait_condition(
                     lambda due=due, seen=seen: (
-                        not self._running or self._holds != seen or (due is None and bool(self._dues()))
+                        not self._running
+                        or self._holds != seen
+                        or ((earlier := self._next_due()) is not None and (due is None or earlier < due))
                     ),
                     timeout=due and due - workflow.now(),
                     timeout_summary="deadline of an item",
@@ -208,8 +210,8 @@ class ChildPool:
                     if child.held_since is None and child.due <= workflow.now():
                         self._handle_overdue(child)
 
-    def _dues(self) -> list[datetime]:
-        return [child.due for child in self._running.values() if child.held_since is None]
+    def _next_due(self) -> datetime | None:
+        return min((child.due for child in self._running.values() if child.held_since is None), default=None)
 
     def _handle_overdue(self, child: _Child) -> None:
         limit = child.policy.deadline

@@ -246,6 +246,24 @@ async def test_the_stop_switch_stops_the_deadline(operator: Operator) -> None:
     assert "did not end within 3:00:00" in end.first_failures[0].reason
 
 
+async def test_a_shorter_deadline_counts_from_the_next_item_on(operator: Operator, stage: Harness) -> None:
+    """A child that begins after the change is cancelled in time, although an older one may run for longer."""
+    policy = FREE.model_copy(update={"deadline": timedelta(hours=10), "parallelism": 2})
+    run = await operator.start({"item-0": HANGING, "item-1": SLOW, "item-2": HANGING}, policy)
+    await run.until(lambda _: len(run.catalog.begun) == 2)
+    await run.revise(policy.model_copy(update={"deadline": timedelta(hours=1)}))
+    await stage.env.sleep(timedelta(minutes=30))
+    await run.until(lambda _: len(run.catalog.begun) == 3)
+    # Not beyond the grace, which the server would skip before the child receives its cancellation.
+    await stage.env.sleep(timedelta(minutes=65))
+    status = await run.until(lambda status: status.counts.failed == 1)
+    assert (status.first_failures[0].path, status.running) == ("item-2", 1)
+    await stage.env.sleep(policy.deadline - timedelta(minutes=90))
+    await run.until(lambda status: status.counts.failed == 2)
+    end = await run.result()
+    assert (end.counts.done, end.counts.failed, end.counts.left_running) == (1, 2, 0)
+
+
 async def test_an_item_that_ignores_its_cancellation_is_left_running(operator: Operator) -> None:
     """A child that continues after its cancellation is given up after a grace, is named, and does not hold waves."""
     policy = FREE.model_copy(update={"deadline": timedelta(hours=3), "cancel_grace": timedelta(minutes=5)})
@@ -253,7 +271,9 @@ async def test_an_item_that_ignores_its_cancellation_is_left_running(operator: O
     end = await run.result()
     assert (end.counts.done, end.counts.failed, end.counts.left_running) == (19, 1, 1)
     assert "still runs" in end.first_failures[0].reason
-    await operator.client.get_workflow_handle(f"{run.handle.id}/item-00001").terminate()
+    # On a busy machine its cancellation may come before it is deaf to one.
+    with suppress(RPCError):
+        await operator.client.get_workflow_handle(f"{run.handle.id}/item-00001").terminate()
 
 
 async def test_failures_are_repeated_unless_they_are_for_good(operator: Operator) -> None:
