@@ -52,6 +52,7 @@ from pulsar_wire.pulsar_api_pb2 import (
     CommandProducerSuccess,
     CommandSend,
     CommandSendReceipt,
+    CommandSuccess,
     MessageIdData,
 )
 
@@ -59,7 +60,9 @@ STORED = bytes.fromhex("0e01c093f2070000001b0a036170701000188ca8c2b2a03422060a01
 RECEIVED = bytes.fromhex("0000001708094a130802120f0814100018ffffffffffffffffff01") + STORED
 RECEIPT = bytes.fromhex("0000001908073a15080210001a040814100120ffffffffffffffffff01")
 TOPIC = TopicName.parse("public/default/t")
+USUAL = WireAccess()
 SHORT = WireAccess(timeout=0.5)
+"""Of clients whose broker does not answer."""
 LOCAL = Destinations(("127.0.0.1",), allow_plain=True)
 
 _URLS: list[str] = []
@@ -186,8 +189,8 @@ def test_only_producer() -> None:
     assert stored == [EntryPosition(7, 3)]
 
 
-def _producer(url: str, stored: list[EntryPosition]) -> RawProducer:
-    return RawProducer(url, TOPIC, SHORT, name="copy", notes={}, on_stored=stored.append)
+def _producer(url: str, stored: list[EntryPosition], access: WireAccess = USUAL) -> RawProducer:
+    return RawProducer(url, TOPIC, access, name="copy", notes={}, on_stored=stored.append)
 
 
 def _greeting(asked: Command, last: int = -1) -> list[Command]:
@@ -205,7 +208,7 @@ def _greeting(asked: Command, last: int = -1) -> list[Command]:
         waits = CommandProducerSuccess(request_id=number, producer_name="copy", producer_ready=False)
         ready = CommandProducerSuccess(request_id=number, producer_name="copy", last_sequence_id=last)
         return [waits, ready]
-    return []
+    return [CommandSuccess(request_id=asked.request_id)] if isinstance(asked, CommandCloseProducer) else []
 
 
 def _receipt(asked: Command, sequence: int, place: EntryPosition) -> list[Command]:
@@ -235,6 +238,9 @@ def test_messages_that_are_not_stored(answer: Answer, kind: type[StoreError]) ->
     """Dropped as a duplicate, answered out of turn, fenced, or not answered at all: none counts as stored."""
     stored: list[EntryPosition] = []
     with _broker(lambda asked: [*_greeting(asked), *answer(asked)]) as url, _producer(url, stored) as producer:
+        if kind is StoreUnreachable:
+            short = SHORT.connecting(secure=False)
+            producer._connection.access = short  # pyright: ignore[reportPrivateUsage] - it was opened in time
         producer.send(parse_message(STORED))
         with pytest.raises(kind):
             producer.flush()
@@ -259,7 +265,7 @@ def test_token() -> None:
         RawProducer(
             url,
             TOPIC,
-            WireAccess(timeout=0.5, auth=Token(SecretStr("secret")), destinations=LOCAL),
+            WireAccess(auth=Token(SecretStr("secret")), destinations=LOCAL),
             name="copy",
             notes={},
             on_stored=lambda _: None,
@@ -273,7 +279,7 @@ def test_a_broker_that_refuses() -> None:
     with _broker(lambda _: [denied]) as url, pytest.raises(StoreDenied, match="no such token"):
         _producer(url, [])
     with _broker(lambda _: []) as url, pytest.raises(StoreUnreachable, match="did not answer"):
-        _producer(url, [])
+        _producer(url, [], SHORT)
     with pytest.raises(StoreUnreachable, match="cannot be reached"):
         _producer(url, [])
 
@@ -296,7 +302,8 @@ def test_frames_are_as_large_as_the_broker_allows() -> None:
             thread = threading.Thread(target=announce, daemon=True)
             thread.start()
             url = f"pulsar://127.0.0.1:{server.getsockname()[1]}"
-            with BrokerConnection(addresses(url)[0], SHORT) as connection:
+            with BrokerConnection(addresses(url)[0], USUAL) as connection:
+                connection.access = SHORT.connecting(secure=False)
                 connection.send(encode(CommandPing()))
                 with pytest.raises(kind, match=url):
                     connection.receive("waiting")
@@ -324,14 +331,14 @@ def test_the_first_reachable_broker_checks_the_credentials() -> None:
     with _broker(lambda _: []) as silent:
         pass
     with _broker(_greeting) as url:
-        greet(f"{silent},{url.removeprefix('pulsar://')}", SHORT)
+        greet(f"{silent},{url.removeprefix('pulsar://')}", USUAL)
     denied = CommandError(request_id=2**64 - 1, error=ServerError.AUTHENTICATION, message="no such token")
     with (
         _broker(lambda _: [denied]) as url,
         _broker(_greeting) as other,
         pytest.raises(StoreDenied, match="no such token"),
     ):
-        greet(f"{url},{other.removeprefix('pulsar://')}", SHORT)
+        greet(f"{url},{other.removeprefix('pulsar://')}", USUAL)
     with pytest.raises(StoreUnreachable, match=silent):
         greet(silent, SHORT)
 
