@@ -47,7 +47,7 @@ class BothClusters(StepTask[BlueGreenInputT]):
     ) -> None:
         super().__init__(runtime, execution, attempt, context)
         self.blue, self.green = (
-            self.open.enter_context(PulsarCluster(runtime, addresses, context))
+            self.open.enter_context(PulsarCluster(runtime, addresses, context, proxied=True))
             for addresses in (self.input.blue, self.input.green)
         )
 

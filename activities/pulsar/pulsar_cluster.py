@@ -49,10 +49,14 @@ class PulsarCluster:
         runtime: of the process.
         addresses: of the cluster.
         context: of the activity.
+        proxied: the admin interface may be reached through a proxy, which the precheck of other kinds refuses.
     """
 
-    def __init__(self, runtime: Runtime, addresses: Addresses, context: ActivityContext) -> None:
+    def __init__(
+        self, runtime: Runtime, addresses: Addresses, context: ActivityContext, *, proxied: bool = False
+    ) -> None:
         self.addresses = addresses
+        self._proxied = proxied
         self._runtime = runtime
         self._context = context
         self._open = ExitStack()
@@ -99,8 +103,8 @@ class PulsarCluster:
         """Make a change that arrives soon after its fence was checked, or never; see `late_requests`.
 
         Use it for every request that deletes something. A worker that froze after the fence must not send the request
-        after a rollback, perhaps months later. Brokers are asked by their registered addresses until the owner has
-        answered, and never through a proxy, which could delay the request.
+        after a rollback, perhaps months later. Brokers are asked until the owner has answered, and never through a
+        proxy, which could delay the request.
 
         Args:
             connect: request that opens the connection; every broker answers it, also for a topic that it cannot load.
@@ -111,8 +115,8 @@ class PulsarCluster:
             NoServer: no broker is registered.
             AdminError: there was no answer, or one that is not a success.
         """
-        urls = [url for _, urls in self._broker_urls for url in urls]
-        if not urls:
+        urls = self.addresses.admin_urls
+        if self._proxied and not (urls := tuple(url for _, own in self._broker_urls for url in own)):
             raise self._no_broker()
         return change_or_never(self.access, urls, connect=connect, fence=fence, change=change)
 
