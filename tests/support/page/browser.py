@@ -42,7 +42,8 @@ class Browser:
     def __init__(self, program: str) -> None:
         self.faults: list[str] = []
         self.requested: list[str] = []
-        self._profile = tempfile.TemporaryDirectory()
+        # Processes of the browser write there until they notice its end.
+        self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         ours, theirs = os.pipe(), os.pipe()
         # The browser reads from descriptor 3 and writes to 4.
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
