@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
@@ -11,8 +11,6 @@ from activities.lifecycle.runner import attempt_number
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import StepTask
 from activities.pulsar import namespace_guard as guards
-from activities.pulsar.coverage import survey
-from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.pulsar_cluster import PulsarCluster
 from clients.cas.claims import ClaimKeeper, read_claim
 from clients.cas.store import CasStore
@@ -55,16 +53,6 @@ class BothClusters(StepTask[BlueGreenInputT]):
     def names(self) -> dict[str, str]:
         """Names of clusters on green, by their names in policies of blue."""
         return {self.input.cluster: self.input.green_cluster}
-
-    def survey(self, census: FeatureCensus, namespaces: Collection[str]) -> None:
-        """Add what blue uses to a census, and the policies of some namespaces, `tenant/namespace`.
-
-        Raises:
-            StoreError: blue's metadata store cannot be read.
-        """
-        tenants = {name.partition("/")[0] for name in namespaces}
-        blue = self.blue
-        survey(census, blue.addresses.store, blue.stores, blue.access, namespaces.__contains__, tenants=tenants)
 
     def keeper(self, store: CasStore) -> ClaimKeeper[BlueGreenClaim]:
         """Return the keeper of the migration's claim on a store."""

@@ -214,7 +214,7 @@ def _covered(task: AnyBlueGreenTask, result: Precheck, census: FeatureCensus, na
     store, access = task.input.blue.store, task.blue.stores
     result = task.with_throttle_warnings(result, task.input.auto_throttle, task.input.blue.credentials)
     return covered(
-        result, task.input, census, lambda census: task.survey(census, namespaces), store=store, access=access
+        result, task.input, census, lambda census: task.blue.survey(census, namespaces), store=store, access=access
     )
 
 

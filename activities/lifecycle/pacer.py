@@ -207,7 +207,7 @@ class Pacer(Closeable):
             self._claimed, self._last_confirmed = held, time.monotonic()
 
     def _read_orders(self) -> CopyOrders | None:
-        """Return the orders of the workflow; None if there are no new ones, so that the last ones count."""
+        """Return the orders of the workflow; None if there are no new ones, so that the last ones apply."""
         try:
             orders = self._ask()
         except UnreadableOrders as error:

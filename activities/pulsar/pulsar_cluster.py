@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Protocol, Self
@@ -10,6 +10,8 @@ from typing import Protocol, Self
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.parallel import MAX_CONCURRENT_REQUESTS, ResultT
 from activities.lifecycle.runtime import Runtime
+from activities.pulsar.coverage import survey
+from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.registrations import Service, brokers
 from clients.cas.store import CasStore
 from clients.errors import NoServer, StoreUnsupported
@@ -150,6 +152,15 @@ class PulsarCluster:
     def writable_brokers(self) -> list[tuple[str, PulsarAdmin]]:
         """Return the brokers of `brokers`, for changes that depend on the broker's own settings."""
         return [(name, PulsarAdmin(self._session, urls)) for name, urls in self._broker_urls]
+
+    def survey(self, census: FeatureCensus, namespaces: Collection[str]) -> None:
+        """Add the features of the cluster, and the policies of some namespaces (`tenant/namespace`), to a census.
+
+        Raises:
+            StoreError: the metadata store cannot be read.
+        """
+        tenants = {name.partition("/")[0] for name in namespaces}
+        survey(census, self.addresses.store, self.stores, self.access, namespaces.__contains__, tenants=tenants)
 
     @cached_property
     def release(self) -> Release:

@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import StepTask
-from activities.pulsar.coverage import ResultT, covered, survey
+from activities.pulsar.coverage import ResultT, covered
 from activities.pulsar.credentials_check import unusable_credentials
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.namespace_guard import NamespaceGuard, RecordGuard
@@ -121,23 +121,13 @@ class ClusterTask(StepTask[InputT_co]):
         """Return a blocker if this worker lacks the credentials of the input, or cannot use a file of theirs."""
         return unusable_credentials(self.runtime, [("", self.input.credentials)])
 
-    def survey(self, census: FeatureCensus, namespaces: Collection[str]) -> None:
-        """Add the features of the cluster, and the policies of some namespaces (`tenant/namespace`), to a census.
-
-        Raises:
-            StoreError: the metadata store cannot be read.
-        """
-        admin = self.runtime.admin_of(self.input.credentials)
-        tenants = {name.partition("/")[0] for name in namespaces}
-        survey(census, self.input.store, self.cluster.stores, admin, namespaces.__contains__, tenants=tenants)
-
     def covered(self, result: ResultT, census: FeatureCensus, namespaces: Collection[str]) -> ResultT:
         """Return the result of a precheck with the features in use, and with blockers for what is not covered."""
         return covered(
             result,
             self.input,
             census,
-            lambda census: self.survey(census, namespaces),
+            lambda census: self.cluster.survey(census, namespaces),
             store=self.input.store,
             access=self.cluster.stores,
         )

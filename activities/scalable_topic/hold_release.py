@@ -49,7 +49,7 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
     namespace = task.name.namespace_path
     released = Released()
     if task.input.parent is None:
-        require_covered(task.input, lambda census: task.survey(census, [namespace]))
+        require_covered(task.input, lambda census: task.cluster.survey(census, [namespace]))
         released = take(task, [namespace])
     with task.cluster.store() as store:
         require_held(task.namespace_guard(store, namespace))
@@ -113,7 +113,7 @@ def undo(task: TopicTask) -> Undone:
 def hold_all(task: NamespaceTask) -> Released:
     """Claim the cluster, and override the policies of all namespaces of the selected topics (GUARD)."""
     namespaces = sorted({namespace_of(name) for name in selected(task)})
-    require_covered(task.input, lambda census: task.survey(census, namespaces))
+    require_covered(task.input, lambda census: task.cluster.survey(census, namespaces))
     released = take(task, namespaces)
     with task.cluster.store() as store:
         forget_failed_items(store)

@@ -30,7 +30,7 @@ def load(task: BatchTask) -> Loaded:
     """
     task.wait_while_stopped()
     guards, store = task.guards, task.store
-    require_covered(task.input, lambda census: task.survey(census, task.input.batch))
+    require_covered(task.input, lambda census: task.blue.survey(census, task.input.batch))
     states: list[TopicState] = []
     for guard in guards:
         lift_limit_if_terminated(task, guard)

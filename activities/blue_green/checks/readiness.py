@@ -17,11 +17,9 @@ from activities.pulsar.await_on_brokers import LOOK_EVERY
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import require_unblocked
 from activities.pulsar.feature_census import FeatureCensus
-from activities.pulsar.registrations import brokers
 from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import TopicName
-from clients.stores import open_reader
 
 _SAMPLE = 16
 """Number of topics of a batch that are checked, spread over all; each broker is checked as well."""
@@ -65,11 +63,10 @@ def _reasons(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence
 
 
 def _of_brokers(task: AnyBlueGreenTask) -> Iterator[str]:
-    with open_reader(task.input.green.store, task.green.stores) as reader:
-        services = brokers(reader)
+    services = task.green.registrations()
     if not services:
         yield "no broker is registered"
-    with BrokerView(task.runtime.admin_of(task.input.green.credentials)) as view:
+    with BrokerView(task.green.access) as view:
         for service, problem in zip(services, task.each(services, view.health), strict=True):
             if problem:
                 yield f"{service.name}: {problem}"

@@ -99,7 +99,7 @@ def operate(task: OperationTask) -> OperationOutcome:
         namespaces = _namespaces(names)
         # The operation may have been held for days since PRECHECK.
         # mutant: coverage/operations-are-not-compared-again
-        require_covered(task.input, lambda census: task.survey(census, namespaces))
+        require_covered(task.input, lambda census: task.cluster.survey(census, namespaces))
         copies = task.input.operation is Operation.COPY
         notes = take(task, namespaces if copies else ()).notes
         outcome = _each(task, names, lambda name: _done(task, store, name))

@@ -173,19 +173,22 @@ def test_work_of_an_earlier_attempt_is_no_rate(monkeypatch: pytest.MonkeyPatch) 
     assert (progress.done, progress.rate, progress.eta_seconds) == (9_100, 5.0, 180.0)
 
 
+def report_counts(context: ActivityContext, *counts: int) -> None:
+    """Report topics that are drained, of 100, one count after the other."""
+    for done in counts:
+        context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, 100)
+        context.report()
+
+
 def test_count_that_goes_back_is_measured_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics that were drained and get messages again do not fail the step; what follows has its own rate."""
     set_clock(monkeypatch, iter(range(100)))
     context = ActivityContext()
-    for done in (10, 20, 30, 40, 50):
-        context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, 100)
-        context.report()
+    report_counts(context, 10, 20, 30, 40, 50)
     context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, 30, 100)
     again = progress_of(context)
     assert (again.done, again.rate, again.slowest, again.eta_seconds) == (30, 0, None, None)
-    for done in (32, 34, 36, 38):
-        context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, 100)
-        context.report()
+    report_counts(context, 32, 34, 36, 38)
     context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, 40, 100)
     progress = progress_of(context)
     assert (progress.done, progress.slowest, progress.fastest) == (40, 2, 2)
@@ -195,9 +198,7 @@ def test_recent_rates_are_part_of_the_progress(monkeypatch: pytest.MonkeyPatch) 
     """Progress has the slowest and the fastest rate of the recent reports, once there are some seconds of them."""
     set_clock(monkeypatch, iter(range(100)))
     context = ActivityContext()
-    for done in (0, 10, 20, 50, 80):
-        context.progress(ProgressTask.COPY, ProgressUnit.RECORDS, done, 100)
-        context.report()
+    report_counts(context, 0, 10, 20, 50, 80)
     progress = progress_of(context)
     assert progress.slowest is not None
     assert progress.fastest is not None
