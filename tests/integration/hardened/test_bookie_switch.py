@@ -48,5 +48,7 @@ def test_messages_are_on_the_other_bookies(hardened: HardenedEnvironment) -> Non
         assert report.figures["deleted_from_source"] > 0
         traffic.wait_for_more(10)
         assert traffic.verify() > 20
-    assert received(stack.broker_url, TOPIC, "idle", **hardened.client_options()) == sent(traffic, TOPIC)
+    backlog = received(stack.broker_url, TOPIC, "idle", **hardened.client_options())
+    # The restart ends connections: a client sends again what no broker had acknowledged, though it may be stored.
+    assert list(dict.fromkeys(backlog)) == sent(traffic, TOPIC)
     hardened.assert_no_secret_is_seen()
