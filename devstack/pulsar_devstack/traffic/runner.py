@@ -186,7 +186,7 @@ class Traffic:
             if record.plan.name in names
         }
 
-    def flows(self, messages: int, limit: float = 60) -> bool:
+    def flows(self, messages: int, limit: float = 240) -> bool:
         """Wait, `limit` seconds at most, until each producer has this many acknowledged messages more than now."""
         begin = time.time()
         while not all(count >= messages for count in self.acknowledged_since(begin).values()):
@@ -195,7 +195,7 @@ class Traffic:
             time.sleep(self._poll)
         return True
 
-    def wait_for_more(self, messages: int, limit: float = 60) -> None:
+    def wait_for_more(self, messages: int, limit: float = 240) -> None:
         """Wait until each producer has this many acknowledged messages more than now.
 
         Raises:
@@ -211,7 +211,7 @@ class Traffic:
                 "\n".join([f"after {limit:g} s a producer still lacks messages:", *lines, *audit.errors])
             )
 
-    def stop(self, limit: float = 60) -> DeliveryAudit:
+    def stop(self, limit: float = 240) -> DeliveryAudit:
         """Stop sending, wait, `limit` seconds at most, until all that was acknowledged has arrived, and audit it."""
         self._ended = time.time()
         for clients in self._clients.values():
@@ -225,7 +225,7 @@ class Traffic:
         """Return what is wrong with messages of clients whose brokers may die: a message may come again."""
         return self.audit().faults(Tolerated.DUPLICATES)
 
-    def verify(self, limit: float = 60) -> int:
+    def verify(self, limit: float = 240) -> int:
         """Stop, and require that no message suffered and no client met an error; returns the number of messages.
 
         Raises:

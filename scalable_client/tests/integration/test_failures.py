@@ -141,7 +141,6 @@ def test_a_leader_that_dies(stack: Stack, admin: PulsarAdmin, client: NativeClie
         stack[leader].start()
 
 
-@pytest.mark.timeout(400)
 def test_a_leader_that_dies_under_traffic(
     stack: Stack, admin: PulsarAdmin, client: NativeClient, toolchain: Toolchain, tmp_path: Path
 ) -> None:

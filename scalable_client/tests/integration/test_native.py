@@ -74,7 +74,6 @@ def change(admin: PulsarAdmin, name: TopicName, dice: random.Random) -> None:
         admin.scalable_topics.split(name, dice.choice(active).segment_id)
 
 
-@pytest.mark.timeout(400)
 def test_traffic(
     admin: PulsarAdmin, client: ScalableClient, topic: TopicName, record_property: Callable[[str, object], None]
 ) -> None:

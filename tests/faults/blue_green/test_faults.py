@@ -32,7 +32,6 @@ def clusters(make_stack: MakeStack) -> Generator[ReusedClusters[BlueAndGreen]]:
     clusters.close()
 
 
-@pytest.mark.timeout(900)
 def test_round(
     blue_green_round: BlueGreenRound,
     environment: FaultEnvironment,

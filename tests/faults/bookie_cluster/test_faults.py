@@ -34,7 +34,6 @@ def clusters(
     clusters.close()
 
 
-@pytest.mark.timeout(900)
 def test_round(
     bookie_cluster_round: SwitchRound,
     environment: FaultEnvironment,

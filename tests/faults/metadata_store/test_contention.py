@@ -21,8 +21,6 @@ _STARTS = 20
 _LIMIT = 120.0
 _BEFORE, _AFTER = Gate("pre_copy", Edge.BEFORE), Gate("pre_copy", Edge.AFTER)
 
-pytestmark = pytest.mark.timeout(600)
-
 
 def start_all(environment: FaultEnvironment, plans: list[MetadataStoreInput]) -> list[Run]:
     """Start all at once; returns those that were not refused."""

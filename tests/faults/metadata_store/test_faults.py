@@ -17,7 +17,6 @@ from tests.faults.metadata_store.rounds import MetadataRound
 from tests.support.lifecycle.gates import Edge, Gate
 
 
-@pytest.mark.timeout(600)
 def test_round(
     metadata_store_round: MetadataRound, environment: FaultEnvironment, stacks: StackPool, tell: Callable[[str], None]
 ) -> None:
@@ -27,7 +26,6 @@ def test_round(
         fault_round.play(metadata_store_round, tell)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.exhaustive
 def test_a_terminated_run_leaves_nothing_blocked(environment: FaultEnvironment, stacks: StackPool) -> None:
     """A run that is terminated while writes are blocked is made good by the next one, which gives them back first."""
@@ -54,7 +52,6 @@ def test_a_terminated_run_leaves_nothing_blocked(environment: FaultEnvironment, 
         fault_round.converge()
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.exhaustive
 def test_a_late_rollback_does_not_change_the_next_run(environment: FaultEnvironment, stacks: StackPool) -> None:
     """A late rollback of an earlier run does not change a newer one, not even while that one is verified."""

@@ -20,7 +20,7 @@ from tests.support.waiting import wait_for
 
 _BLOCKED = Gate("copy_changes", Edge.BEFORE)
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture

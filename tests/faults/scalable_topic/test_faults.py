@@ -34,7 +34,6 @@ def clusters(make_stack: MakeStack, toolchain: Toolchain) -> Generator[ReusedClu
     clusters.close()
 
 
-@pytest.mark.timeout(900)
 def test_round(
     scalable_topic_round: ScalableTopicRound,
     environment: FaultEnvironment,

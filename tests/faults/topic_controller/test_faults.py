@@ -29,7 +29,6 @@ def clusters(make_stack: MakeStack) -> Generator[ReusedClusters[ControlledCluste
     clusters.close()
 
 
-@pytest.mark.timeout(900)
 def test_round(
     topic_controller_round: TopicControllerRound,
     environment: FaultEnvironment,

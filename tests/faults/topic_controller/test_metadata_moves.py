@@ -98,7 +98,6 @@ def topics(environment: FaultEnvironment, stack: Stack) -> Generator[dict[str, T
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(900)
 def test_moved_during_splits(environment: FaultEnvironment, stack: Stack, topics: dict[str, Topic]) -> None:
     """A held step that continues after the move changes nothing; the next controllers complete the pending changes."""
     for topic in topics.values():

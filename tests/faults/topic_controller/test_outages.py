@@ -77,7 +77,6 @@ def _away(environment: FaultEnvironment) -> Generator[None]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["kill", "restart"])
 def test_brokers_that_fail_during_changes(environment: FaultEnvironment, stack: Stack, how: str) -> None:
     """Consumers resume when a segment's broker is killed, or all are restarted in turn, during changes."""
@@ -110,7 +109,6 @@ def rival(environment: FaultEnvironment, tmp_path: Path) -> Generator[Operator]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(300)
 def test_controllers_of_two_namespaces(environment: FaultEnvironment, stack: Stack, rival: Operator) -> None:
     """The one that was started last leads, with the sessions of the other, which fails with what it does next."""
     with flowing(environment.operator, stack, "rivals") as (first, traffic):

@@ -39,7 +39,6 @@ def controller(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(400)
 def test_a_late_deletion_after_a_reset(environment: FaultEnvironment, controller: tuple[Controller, Stack]) -> None:
     """The subscription is created again only when no request of that attempt can arrive, and keeps its messages."""
     leads, stack = controller
@@ -58,7 +57,6 @@ def test_a_late_deletion_after_a_reset(environment: FaultEnvironment, controller
     assert leads.stats().subscriptions == {"late": _MESSAGES}
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("step", ["prepare", pytest.param("seal", marks=pytest.mark.exhaustive)])
 def test_a_reset_into_a_step(environment: FaultEnvironment, controller: tuple[Controller, Stack], step: str) -> None:
     """Such a step finds newer ones of its own run; the controller continues with what the metadata store knows."""

@@ -42,7 +42,6 @@ def own_clusters(make_stack: MakeStack, blue_tools: Toolchain) -> Generator[Clus
         yield both
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.exhaustive
 def test_migration_failback_and_second_migration(
     own_clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path

@@ -31,7 +31,7 @@ from tests.support.bookie_cluster.plugin_double import announce_doubles, bootstr
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ _PROPERTIES = 8
 
 
 # Brokers are started, killed and started again before the first test.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, st
 from tests.support.bookie_cluster.plugin_double import announce_doubles
 from tests.support.stacks import MakeStack
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")

@@ -42,8 +42,6 @@ TOPIC, MESSAGES = "kept", 20
 LIMIT = 240.0
 BROKERS = ("broker-1", "broker-2")
 
-pytestmark = pytest.mark.timeout(600)
-
 _SCRIPT = """
 import json, os, subprocess, sys, time
 from pathlib import Path

@@ -48,7 +48,7 @@ LIMIT = 240.0
 SLOW = 0.001
 """Megabytes per second: at this pace a few topics take many seconds."""
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 class Place:

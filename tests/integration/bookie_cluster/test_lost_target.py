@@ -26,7 +26,7 @@ pulsar: Any = importlib.import_module("pulsar")
 LIMIT = 240.0
 TOPIC = "lost"
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 def test_a_target_that_is_lost_permanently(make_stack: MakeStack, environment: Environment) -> None:

@@ -37,8 +37,6 @@ from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.in_process import in_process
 from tests.support.stacks import MakeStack
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def environment(make_stack: MakeStack) -> SwitchEnvironment:

@@ -52,8 +52,6 @@ GONE = "BKNoSuchLedgerExistsOnMetadataServerException"
 SLOW = 0.0001
 """Megabytes per second: at this pace a few schemas take many seconds."""
 
-pytestmark = pytest.mark.timeout(600)
-
 
 class Positions(NamedTuple):
     """Ledger positions in the metadata: the nodes of schemas by topic, and the node of the cursor."""

@@ -28,8 +28,6 @@ GONE = [b"/old/00/gone", b"/old/00/gone/deep", b"/old/00/gone/deep/leaf", b"/top
 # A round trip for each node on both sides would be ten times as many.
 MOST_REQUESTS = 6_000
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.parametrize("kind", ["zookeeper", "oxia"])
 def test_a_scan_reads_in_bulk(shared_stack: SharedStack, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:

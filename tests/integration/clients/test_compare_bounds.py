@@ -29,7 +29,7 @@ ME = attempt_of(run=1)
 # 1,024 sums of eight bytes, or a hundred names, and what says which class they are of.
 LARGEST_RESULT = 8 * 1_024 + 1_000
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(params=["zookeeper", "oxia"])

@@ -38,7 +38,7 @@ PATHS = [b"/bulk/%04d" % number for number in range(RECORDS)]
 FROZEN_AT = 2
 SUPERSEDED = 7
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")

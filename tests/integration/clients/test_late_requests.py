@@ -112,7 +112,6 @@ def test_a_connection_that_was_cut_is_not_opened_again(url: str, topic: TopicNam
     assert _exists(url, topic)
 
 
-@pytest.mark.timeout(180)
 def test_nothing_arrives_of_a_worker_that_was_frozen(url: str, topic: TopicName) -> None:
     """A worker that froze after the fence, or at the socket, finds its connection closed by the broker."""
     frozen = {

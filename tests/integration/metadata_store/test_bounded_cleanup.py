@@ -29,7 +29,7 @@ LIMIT = 1_000
 # What a step may read beyond what it removes.
 MOST_READ = 3 * LIMIT
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.mark.parametrize("kind", ["zookeeper", "oxia"])

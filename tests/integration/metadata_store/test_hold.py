@@ -25,7 +25,6 @@ NEW = [f"/bulk/new/{number:05}" for number in range(10_000)]
 
 
 # Two starts of a worker are part of it.
-@pytest.mark.timeout(600)
 def test_changes_during_the_hold_are_copied_before_writes_are_blocked(
     make_stack: MakeStack, environment: Environment
 ) -> None:

@@ -110,7 +110,6 @@ def stack(make_stack: MakeStack) -> Stack:
 
 
 # Executors start, and import everything, while the migration waits for them.
-@pytest.mark.timeout(600)
 def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_path: Path) -> None:
     """Executors on both workers copy and compare with the code that was shipped to them, as they have no other.
 

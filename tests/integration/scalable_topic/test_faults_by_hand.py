@@ -321,7 +321,6 @@ def test_the_next_migration_completes_a_topic_whose_run_was_lost_after_the_call(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
 def test_worker_dead_for_minutes_after_the_call_loses_nothing(topics: Topics, proxy: FaultyBrokerProxy) -> None:
     """Brokers look for unused messages, and the held policies keep all of them."""
     name = topics.make("dead/space")

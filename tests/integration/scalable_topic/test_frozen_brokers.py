@@ -27,7 +27,7 @@ from tests.support.waiting import wait_for, wait_until_equal
 _LIMIT = 90.0
 _FAILED = "Failed to migrate topic to scalable"
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ IDLE_SECONDS = 3
 NAMESPACE = "late/flips"
 PARTS = range(2)
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")

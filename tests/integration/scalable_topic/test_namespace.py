@@ -86,7 +86,6 @@ def test_topics_of_two_namespaces_become_scalable(
         _is_tidy(admin, store, space)
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.exhaustive)])
 def test_failing_topics_stop_the_waves(
     stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Environment, count: int

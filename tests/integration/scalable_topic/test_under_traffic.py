@@ -69,7 +69,6 @@ def watch(store: CasStore, admin: PulsarAdmin, topics: list[ScalableTopicPlan]) 
         yield watch
 
 
-@pytest.mark.timeout(900)
 def test_nothing_is_lost_doubled_or_late(
     stack: Stack, admin: PulsarAdmin, environment: Environment, traffic: ScalableTraffic, watch: LayoutWatch
 ) -> None:

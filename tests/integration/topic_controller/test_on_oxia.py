@@ -74,7 +74,6 @@ def at_rest(controller: Controller, store: CasStore, expected: dict[str, tuple[i
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(900)
 def test_on_oxia(control: Control, stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """A life under traffic: changes, sessions that outlive consumers and runs, pruning, and nothing left at the end."""
     first = control(TOPIC, segments=2, pruning=None)

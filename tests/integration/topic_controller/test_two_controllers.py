@@ -212,7 +212,6 @@ def move(page: Page, question: list[str], clients: Clients, old: str, new: str) 
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
 def test_moves_in_both_directions(
     environment: Environment,
     stack: Stack,

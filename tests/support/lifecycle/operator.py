@@ -24,7 +24,7 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Progress, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest, VerbResponse, WindowChange
 from temporal.converter import DATA_CONVERTER
-from tests.support.waiting import wait_for
+from tests.support.waiting import timeout_for, wait_for
 from views.migration import View, read_view
 from worker.catalog import KINDS
 
@@ -59,7 +59,8 @@ class Operator:
         self._thread.join(10)
 
     def wait(self, work: Coroutine[Any, Any, ResultT], limit: float) -> ResultT:
-        """Run a coroutine on the operator's loop, and wait for its result."""
+        """Run a coroutine on the operator's loop, and wait for its result; `limit` seconds on a calm machine."""
+        limit = timeout_for(limit)
         return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit), self._loop).result(limit + 5)
 
     def start(self, input: MigrationInput) -> Run:
