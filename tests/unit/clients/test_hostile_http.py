@@ -20,6 +20,7 @@ from clients.pulsar.admin.errors import AdminError, AdminProtocolError, AdminSer
 from clients.pulsar.admin.http import HttpSession
 from tests.support.clients.destinations import LOOPBACK_PLAIN
 from tests.support.hostile import (
+    LONG_TIMEOUT,
     TIMEOUT,
     WHOLE,
     HostileServer,
@@ -68,13 +69,13 @@ def _endless(connected: socket.socket) -> None:
         connected.sendall(chunk)
 
 
-def get_clusters(url: str, timeout: float = 10.0) -> list[str]:
+def get_clusters(url: str, timeout: float = LONG_TIMEOUT) -> list[str]:
     """Read the names of clusters."""
     with HttpSession(AdminAccess(timeout=timeout)) as session:
         return PulsarAdmin(session, [url]).clusters.names()
 
 
-def get_with_oauth2(url: str, key: Path, timeout: float = 10.0) -> list[str]:
+def get_with_oauth2(url: str, key: Path, timeout: float = LONG_TIMEOUT) -> list[str]:
     """Read the names of clusters, with a token that is asked for first."""
     auth = ClientCredentials(
         OAuth2(key_file=key, token_url=f"{url}/token", timeout=timeout, destinations=LOOPBACK_PLAIN)

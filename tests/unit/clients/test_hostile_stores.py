@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import repeat
+from unittest.mock import patch
 
 import grpc
 import pytest
@@ -39,7 +40,18 @@ from pulsar_wire.pulsar_api_pb2 import (
     CommandSubscribe,
     CommandSuccess,
 )
-from tests.support.hostile import TIMEOUT, WHOLE, HostileServer, LittleMemory, Script, drip, received, slowly
+from tests.support.hostile import (
+    LONG_TIMEOUT,
+    PARTS,
+    TIMEOUT,
+    WHOLE,
+    HostileServer,
+    LittleMemory,
+    Script,
+    drip,
+    received,
+    slowly,
+)
 
 _GIB = 1 << 30
 _INT = struct.Struct(">i")
@@ -90,7 +102,7 @@ def _dripping_packet(connected: socket.socket, _: int) -> None:
     drip(connected, [_INT.pack(1_000_000), *repeat(b"\0", 1_000)])
 
 
-def children(address: str, timeout: float = 10.0) -> int:
+def children(address: str, timeout: float = LONG_TIMEOUT) -> int:
     """Return how many children the root of a ZooKeeper store has."""
     with ZooKeeperReader(parse_store_url(f"zk://{address}"), timeout=timeout) as store:
         return len(store.children(b"/"))
@@ -98,7 +110,7 @@ def children(address: str, timeout: float = 10.0) -> int:
 
 def read_record(address: str) -> object:
     """Read one record of a ZooKeeper store."""
-    with ZooKeeperReader(parse_store_url(f"zk://{address}"), timeout=10) as store:
+    with ZooKeeperReader(parse_store_url(f"zk://{address}"), timeout=LONG_TIMEOUT) as store:
         return store.read([b"/a"])
 
 
@@ -176,15 +188,15 @@ def test_a_million_children(reader: LittleMemory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind"),
-    [(_empty_packet, StoreProtocolError), (_dripping_packet, StoreUnreachable)],
+    ("answer", "kind", "timeout"),
+    [(_empty_packet, StoreProtocolError, LONG_TIMEOUT), (_dripping_packet, StoreUnreachable, 5.0)],
 )
 def test_a_zookeeper_that_means_harm_to_kazoo(
-    reader: LittleMemory, answer: Callable[[socket.socket, int], object], kind: type[StoreError]
+    reader: LittleMemory, answer: Callable[[socket.socket, int], object], kind: type[StoreError], timeout: float
 ) -> None:
     """Damage and slowness are typed errors of small reads, too."""
     with HostileServer(_zookeeper(answer)) as zookeeper, pytest.raises(kind):
-        reader.read(coordinate, zookeeper.address)
+        reader.read(coordinate, zookeeper.address, timeout)
 
 
 def test_kazoo_receives_no_huge_packet() -> None:
@@ -228,7 +240,7 @@ def _oxia(messages: Callable[[], Iterator[bytes]], compression: grpc.Compression
         server.stop(0)
 
 
-def scan(address: str, timeout: float = 10.0) -> int:
+def scan(address: str, timeout: float = LONG_TIMEOUT) -> int:
     """Return how many records a store of Oxia has."""
     with OxiaReader(parse_store_url(f"oxia://{address}/default"), timeout=timeout) as store:
         return sum(len(batch) for partition in store.partitions(1) for batch in store.scan(partition))
@@ -267,7 +279,10 @@ def test_an_oxia_that_drips(reader: LittleMemory) -> None:
 def _with_bookie(address: str, use: Callable[[Bookies], object]) -> object:
     host, _, port = address.rpartition(":")
     bookies = {"b": Bookie("b", host, int(port), writable=True)}
-    with Bookies(lambda: bookies, read_timeout=TIMEOUT, add_timeout=TIMEOUT) as pool:
+    with (
+        patch("clients.bookkeeper.connection._TIMEOUT_FACTOR", PARTS),
+        Bookies(lambda: bookies, read_timeout=TIMEOUT, add_timeout=TIMEOUT) as pool,
+    ):
         return use(pool)
 
 
@@ -324,8 +339,8 @@ def test_a_bookie_that_means_harm(reader: LittleMemory) -> None:
     with HostileServer(_huge_frame) as bookie:
         assert f"a frame of {_GIB} bytes" in str(reader.read(read_entry, bookie.address))
     with HostileServer(_dripping) as bookie:
-        assert "unanswered for 4 s" in str(reader.read(read_entry, bookie.address))
-        assert "answered no add for 4 s" in str(reader.read(add_entry, bookie.address))
+        assert f"unanswered for {WHOLE}" in str(reader.read(read_entry, bookie.address))
+        assert f"answered no add for {WHOLE}" in str(reader.read(add_entry, bookie.address))
     with HostileServer(_dripping_answer) as bookie, pytest.raises(StoreUnreachable, match=f"longer than {WHOLE}"):
         reader.read(ask_space, bookie.address)
 
@@ -373,7 +388,7 @@ def read_topic(url: str) -> int:
 
 def ping(url: str) -> None:
     """Wait for something from a broker."""
-    with BrokerConnection(addresses(url)[0], WireAccess(timeout=10)) as connection:
+    with BrokerConnection(addresses(url)[0], WireAccess(timeout=LONG_TIMEOUT)) as connection:
         connection.send(encode(CommandPing()))
         connection.receive("waiting")
 
