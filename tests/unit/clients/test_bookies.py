@@ -20,6 +20,8 @@ from clients.errors import LedgerUnreadable, StoreUnreachable
 from tests.support.clients.bookie_double import BatchReads, BookieDouble
 
 LEDGER, ENTRIES = 7, 300
+LONG_TIMEOUT = 60.0
+"""The read timeout of clients whose bookies answer."""
 BODIES = [pack_entry(LEDGER, entry, b"data", length=4 * (entry + 1)) for entry in range(ENTRIES)]
 
 
@@ -45,7 +47,7 @@ def read(bookies: Bookies, bookie_id: str) -> list[bytes]:
 @pytest.mark.parametrize("batches", [BatchReads.CLOSED, BatchReads.REFUSED])
 def test_a_bookie_without_batch_reads_gives_entry_by_entry(batches: BatchReads) -> None:
     """A bookie before BookKeeper 4.17 is asked for a batch once, over a connection of its own, and for entries then."""
-    with BookieDouble(BODIES, batches) as double, Bookies(double.registered) as bookies:
+    with BookieDouble(BODIES, batches) as double, Bookies(double.registered, read_timeout=LONG_TIMEOUT) as bookies:
         assert read(bookies, double.address) == BODIES
         assert read(bookies, double.address) == BODIES
         assert double.operations.count(wire_v2.BATCH_READ) == 1
@@ -53,7 +55,7 @@ def test_a_bookie_without_batch_reads_gives_entry_by_entry(batches: BatchReads) 
 
 def test_a_bookie_with_batch_reads_gives_batches() -> None:
     """A bookie of BookKeeper 4.17 or newer is not asked entry by entry."""
-    with BookieDouble(BODIES) as double, Bookies(double.registered) as bookies:
+    with BookieDouble(BODIES) as double, Bookies(double.registered, read_timeout=LONG_TIMEOUT) as bookies:
         assert read(bookies, double.address) == BODIES
         assert wire_v2.READ not in double.operations
 
@@ -62,7 +64,7 @@ def test_a_bookie_that_answers_nothing_is_not_an_old_one() -> None:
     """A bookie that ends each connection is away, and is asked for batches again when it is back."""
     with BookieDouble(BODIES, BatchReads.ALL_CLOSED) as away, BookieDouble(BODIES) as back:
         registered = away.registered("bookie")
-        with Bookies(lambda: registered) as bookies:
+        with Bookies(lambda: registered, read_timeout=LONG_TIMEOUT) as bookies:
             with pytest.raises(StoreUnreachable, match="closes the connection at each request"):
                 read(bookies, "bookie")
             registered = back.registered("bookie")
@@ -76,7 +78,7 @@ def test_every_replica_is_read() -> None:
     with BookieDouble(BODIES) as whole, BookieDouble(BODIES[:200]) as cut:
         registered = {**whole.registered("whole"), **cut.registered("cut")}
         both = replace(metadata("whole"), ensemble_size=2, write_quorum=2, segments=(Segment(0, ("whole", "cut")),))
-        with Bookies(lambda: registered) as bookies:
+        with Bookies(lambda: registered, read_timeout=LONG_TIMEOUT) as bookies:
             cluster = Cluster(cast("LedgerDirectoryWriter", None), bookies)
             cluster.require_replicas(LEDGER, metadata("whole"))
             cluster.require_replicas(LEDGER, replace(both, last_entry=199))
@@ -87,7 +89,7 @@ def test_every_replica_is_read() -> None:
 def test_a_ledger_of_a_false_length_is_read_part_by_part() -> None:
     """A ledger that says it has no bytes, as BookKeeper's recovery may record it, is not read as a whole."""
     bodies = [pack_entry(LEDGER, entry, b"", length=0) for entry in range(5_000)]
-    with BookieDouble(bodies) as double, Bookies(double.registered) as bookies:
+    with BookieDouble(bodies) as double, Bookies(double.registered, read_timeout=LONG_TIMEOUT) as bookies:
         form = replace(metadata(double.address), length=0, last_entry=len(bodies) - 1)
         cluster: Any = SimpleNamespace(bookies=bookies)
         ((_, parts),) = read_all(cluster, [LedgerRecord(LEDGER, form, 0, 0)])

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from threading import Event
 
@@ -79,9 +80,14 @@ def test_refusals_of_version_3(payload: str, kind: type[Exception], text: str) -
 
 
 class Peer:
-    """A connection whose other end the test holds."""
+    """A connection whose other end the test holds.
 
-    def __init__(self) -> None:
+    Args:
+        read_timeout: seconds of waiting without a byte while an entry is due; by default only a defect reaches it.
+        add_timeout: the same while only answers to adds are awaited.
+    """
+
+    def __init__(self, read_timeout: float = 60.0, add_timeout: float = 60.0) -> None:
         ours, self.end = socket.socketpair()
         self.end.settimeout(5)
         self.loop = EventLoop()
@@ -91,8 +97,8 @@ class Peer:
             "b",
             ours,
             self.loop,
-            read_timeout=0.2,
-            add_timeout=0.4,
+            read_timeout=read_timeout,
+            add_timeout=add_timeout,
             on_lost=lambda reason, _awaiting: self.lost.append(reason),
         )
 
@@ -215,28 +221,29 @@ def test_answers_that_the_protocol_does_not_allow(peer: Peer, answer: bytes, rea
     assert re.search(reason, peer.lost[0])
 
 
-def test_silence_ends_a_connection(peer: Peer) -> None:
+def test_silence_ends_a_connection() -> None:
     """A bookie that does not answer is given up after the read timeout, and after the add timeout if it only writes."""
-    peer.connection.add([b"frames"], [BODY_3], 6)
-    peer.read("entry", 1)
-    peer.turn_until(1)
-    assert peer.answers == [("entry", Refused(wire_v2.LOST, "did not answer within 0.2 s"))]
-    assert peer.loop.waited >= 0.2
-    writing = Peer()
-    writing.connection.add([b"frames"], [BODY_3], 6)
-    writing.turn_until(1)
-    assert writing.lost == ["did not answer within 0.4 s"]
-    writing.close()
+    with closing(Peer(0.2, 0.4)) as reading:
+        reading.connection.add([b"frames"], [BODY_3], 6)
+        reading.read("entry", 1)
+        reading.turn_until(1)
+        assert reading.answers == [("entry", Refused(wire_v2.LOST, "did not answer within 0.2 s"))]
+        assert reading.loop.waited >= 0.2
+    with closing(Peer(0.2, 0.4)) as writing:
+        writing.connection.add([b"frames"], [BODY_3], 6)
+        writing.turn_until(1)
+        assert writing.lost == ["did not answer within 0.4 s"]
 
 
-def test_a_caller_that_rests_is_not_taken_for_a_silent_bookie(peer: Peer) -> None:
+def test_a_caller_that_rests_is_not_taken_for_a_silent_bookie() -> None:
     """Answers that arrived while no caller waited are used, however long that was."""
-    peer.read("entry", 1)
-    peer.end.sendall(READ_ANSWER)
-    with ThreadPoolExecutor(1) as pool:  # the loop is not polled for longer than the timeout
-        pool.submit(Event().wait, 0.5).result()
-    peer.turn_until(1)
-    assert peer.answers == [("entry", [BODY_1])]
+    with closing(Peer(0.2, 0.4)) as peer:
+        peer.read("entry", 1)
+        peer.end.sendall(READ_ANSWER)
+        with ThreadPoolExecutor(1) as pool:  # the loop is not polled for longer than the timeout
+            pool.submit(Event().wait, 0.5).result()
+        peer.turn_until(1)
+        assert peer.answers == [("entry", [BODY_1])]
 
 
 def test_a_closed_connection(peer: Peer) -> None:

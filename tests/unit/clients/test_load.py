@@ -22,6 +22,8 @@ from tests.support.hostile import HostileServer, Script, dripping_body, dripping
 from tests.support.http_server import Answers, HttpServer
 
 METRICS = Path(__file__).parent / "metrics"
+LONG_TIMEOUT = "1m"
+"""The longest timeout of a source: only a source that hangs reaches it."""
 
 
 def read(answers: dict[str, tuple[int, str]], **wanted: str) -> list[Reading]:
@@ -32,7 +34,7 @@ def read(answers: dict[str, tuple[int, str]], **wanted: str) -> list[Reading]:
             if value.startswith("/"):
                 url = f"{server.base_url}{value}"
                 urls[name] = url if name == "http" else [url]
-        throttle = AutoThrottle.model_validate({"timeout": "1s", **wanted, **urls})
+        throttle = AutoThrottle.model_validate({"timeout": LONG_TIMEOUT, **wanted, **urls})
         with Sources(throttle, admin=Tls()) as sources:
             (source,) = sources.all
             return source.read()
@@ -87,7 +89,7 @@ def test_zookeeper_counts_since_the_last_look(written: Callable[[Mapping[str, in
     answers: dict[str, tuple[int, str]] = {}
     with Answers(answers) as server:
         wanted = AutoThrottle.model_validate(
-            {"zookeeper_metrics": [f"{server.base_url}/metrics"], "zookeeper_latency": "99ms"}
+            {"zookeeper_metrics": [f"{server.base_url}/metrics"], "zookeeper_latency": "99ms", "timeout": LONG_TIMEOUT}
         )
         with Sources(wanted, admin=Tls()) as sources:
             (source,) = sources.all
@@ -227,7 +229,7 @@ def test_metrics_have_a_limit(script: Script, why: str, monkeypatch: pytest.Monk
     """Metrics are not unpacked, which could take all memory, and a line without an end counts as well."""
     monkeypatch.setattr(clients.load, "_MOST_BYTES", 10_000)
     with HostileServer(script) as server:
-        wanted = AutoThrottle.model_validate({"bookies": [f"http://{server.address}/metrics"], "timeout": "1s"})
+        wanted = AutoThrottle.model_validate({"bookies": [f"http://{server.address}/metrics"], "timeout": LONG_TIMEOUT})
         with Sources(wanted, admin=Tls()) as sources, pytest.raises(NoReading, match=why):
             sources.all[0].read()
 

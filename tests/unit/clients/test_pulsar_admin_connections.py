@@ -10,8 +10,9 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.connections import Connections
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
-from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.admin.http import HttpSession, tls_context
 from tests.support.http_server import HttpServer
 
 _AT_ONCE = 4
@@ -53,7 +54,10 @@ def url() -> Generator[str]:
 
 def test_a_connection_ends_with_an_answer_5xx_alone(url: str) -> None:
     """Success and refusals keep the connection; after an answer 5xx, whose reason is read, there is another one."""
-    with HttpSession(AdminAccess(timeout=10)) as session:
+    access = AdminAccess(timeout=10)
+    # An idle connection is kept however long this thread waits for a processor.
+    connections = Connections(tls_context(access), keep_alive=None)
+    with HttpSession(access, transport=connections) as session:
 
         def port() -> str:
             return session.request("GET", f"{url}/200").text

@@ -303,7 +303,9 @@ def test_frames_are_as_large_as_the_broker_allows() -> None:
             thread.start()
             url = f"pulsar://127.0.0.1:{server.getsockname()[1]}"
             with BrokerConnection(addresses(url)[0], USUAL) as connection:
-                connection.access = SHORT.connecting(secure=False)
+                # The rest of a frame that is allowed never comes.
+                if kind is StoreUnreachable:
+                    connection.access = SHORT.connecting(secure=False)
                 connection.send(encode(CommandPing()))
                 with pytest.raises(kind, match=url):
                     connection.receive("waiting")
@@ -322,7 +324,7 @@ def test_a_tls_handshake_that_the_other_side_ends() -> None:
         thread = threading.Thread(target=hang_up, daemon=True)
         thread.start()
         with pytest.raises(StoreUnreachable, match="closed the connection"):
-            greet(f"pulsar+ssl://127.0.0.1:{server.getsockname()[1]}", SHORT)
+            greet(f"pulsar+ssl://127.0.0.1:{server.getsockname()[1]}", USUAL)
         thread.join(5)
 
 
