@@ -35,7 +35,7 @@ from models.topic_controller.record import Change, ControlledLayout, Mutation
 
 TOPIC = TopicName.parse("persistent://acme/shop/orders")
 SEEN = Observation(gone={"bill": ("a",)})
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 class Brokers:
@@ -141,7 +141,9 @@ def test_the_end_of_a_grace_triggers_a_check() -> None:
         for _ in range(1000):
             counted.enter_context(cadence.register())
         assert cadence.pause_until(math.inf) == 12.5
-        assert cadence.pause_until(time.monotonic() + 3) == pytest.approx(3, abs=0.1)
+        begun = time.monotonic()
+        pause = cadence.pause_until(begun + 10)
+        assert begun + 10 - time.monotonic() <= pause <= 10
         # Without a loop that keeps a core busy.
         assert cadence.pause_until(time.monotonic() - 3) == 0.01
 
@@ -149,9 +151,11 @@ def test_the_end_of_a_grace_triggers_a_check() -> None:
 def test_the_first_grace_counts() -> None:
     """The next thing that is due is the end of the first grace, of those alone that are missed now."""
     brokers = Brokers("bill/b")
-    watching = observer(brokers, gone={"a": 55.0, "b": 58.0})
+    before = time.monotonic()
+    watching = observer(brokers, gone={"a": 3500.0, "b": 3550.0}, grace=3600.0)
+    after = time.monotonic()
     assert watching.poll() == Observation(gone={"bill": ("a",)})
-    assert watching.deadline - time.monotonic() == pytest.approx(5, abs=0.5)
+    assert before + 100 <= watching.deadline <= after + 100
     brokers.connected.add("bill/a")
     assert watching.poll() == Observation()
     assert watching.deadline == math.inf
@@ -201,14 +205,15 @@ def test_consumed_segments_are_checked_again(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_an_eviction_comes_in_time() -> None:
     """The end of a grace is seen at once, and not with the next check."""
-    cadence, watching = Cadence(), observer(Brokers("bill/b"), gone={"a": 0.0}, grace=0.4)
     begun = time.monotonic()
+    cadence, watching = Cadence(), observer(Brokers("bill/b"), gone={"a": 0.0}, grace=0.4)
     with ThreadPoolExecutor(1) as pool, ExitStack() as counted:
         for _ in range(10_000):
             counted.enter_context(cadence.register())
+        assert cadence.pause == 125
         seen = await ActivityEnvironment().run(in_activity, cadence, watching, pool)
     assert seen == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
-    assert 0.39 <= time.monotonic() - begun < 5
+    assert 0.4 <= time.monotonic() - begun < 100
 
 
 async def test_two_hundred_observers_share_some_threads() -> None:
