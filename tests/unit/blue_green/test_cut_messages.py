@@ -18,7 +18,6 @@ from clients.pulsar.admin.topics import Client, EntryHead, InternalStats, TopicS
 from clients.pulsar.names import TopicName
 
 _TOPIC = TopicName.parse("persistent://t/n/x")
-_FIRST_CHUNK = EntryHead("p", datetime.now(UTC), 0, 2)
 
 
 class _Topic:
@@ -45,7 +44,7 @@ class _Topic:
         waiting = self.pending
         self.pending -= 1
         if waiting == 0:
-            self.heads.append(_FIRST_CHUNK)
+            self.heads.append(_first_chunk())
         return InternalStats.model_validate(
             {
                 "lastConfirmedEntry": f"3:{len(self.heads) - 1}",
@@ -83,7 +82,7 @@ def _flip(monkeypatch: pytest.MonkeyPatch, topic: _Topic) -> None:
         blue=SimpleNamespace(admin=SimpleNamespace(topics=topic)),
         context=ActivityContext(),
         each=each,
-        input=SimpleNamespace(quiesce_timeout=timedelta(seconds=10), cluster="b"),
+        input=SimpleNamespace(quiesce_timeout=timedelta(minutes=10), cluster="b"),
     )
     require_quiet(cast("BlueGreenTask", double), [cast("NamespaceGuard", _Space())])
 
@@ -92,17 +91,21 @@ def _whole() -> EntryHead:
     return EntryHead("p", datetime.now(UTC))
 
 
+def _first_chunk() -> EntryHead:
+    return EntryHead("p", datetime.now(UTC), 0, 2)
+
+
 def test_a_chunk_that_comes_after_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first chunk that comes after the end of its topic was read is found: the counters have changed since."""
     with pytest.raises(StoreConflict, match="1 of 2 by p"):
-        _flip(monkeypatch, _Topic([_whole()], late=_FIRST_CHUNK))
+        _flip(monkeypatch, _Topic([_whole()], late=_first_chunk()))
     _flip(monkeypatch, _Topic([_whole()], late=_whole()))
 
 
 def test_a_chunk_that_was_stored_before_its_topic_was_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic whose counter is 0 is read as well."""
     with pytest.raises(StoreConflict, match="1 of 2 by p"):
-        _flip(monkeypatch, _Topic([_FIRST_CHUNK], counter=0))
+        _flip(monkeypatch, _Topic([_first_chunk()], counter=0))
 
 
 def test_a_chunk_that_bookies_have_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:

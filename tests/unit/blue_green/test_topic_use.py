@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -56,7 +56,7 @@ def task(*reads: TopicStats, **fields: object) -> BlueGreenTask:
     return cast(
         "BlueGreenTask",
         SimpleNamespace(
-            input=BlueGreenInput.model_validate({**needed, "quiesce_timeout": "PT0.1S", **fields}),
+            input=BlueGreenInput.model_validate({**needed, "quiesce_timeout": "PT1M", **fields}),
             blue=SimpleNamespace(admin=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names))),
             green=SimpleNamespace(admin=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=dict))),
             each=each,
@@ -94,9 +94,9 @@ def test_use_that_a_flip_would_break(stats: TopicStats, why: str) -> None:
         await_movable(task(DOWN, stats), guards(), drained=True)
 
 
-def head(producer: str, chunk: int = 0, chunks: int = 1, minutes_ago: float = 0) -> EntryHead:
-    """Return an entry as it is stored."""
-    return EntryHead(producer, datetime.now(UTC) - timedelta(minutes=minutes_ago), chunk, chunks)
+def head(producer: str, chunk: int = 0, chunks: int = 1, minutes_ago: float = 0) -> Callable[[], EntryHead]:
+    """Return a function that makes an entry as it is stored; its time counts from the call."""
+    return lambda: EntryHead(producer, datetime.now(UTC) - timedelta(minutes=minutes_ago), chunk, chunks)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def head(producer: str, chunk: int = 0, chunks: int = 1, minutes_ago: float = 0)
         ([*[head("b", 1, 2)] * 20], False),
     ],
 )
-def test_messages_of_which_a_part_is_stored(heads: list[EntryHead], *, cut: bool) -> None:
+def test_messages_of_which_a_part_is_stored(heads: list[Callable[[], EntryHead]], *, cut: bool) -> None:
     """The last entry of a connected producer shows whether the rest of its message would go to green."""
-    assert bool(unfinished_of(iter(heads), {"a", "b"})) is cut
+    assert bool(unfinished_of((make() for make in heads), {"a", "b"})) is cut
 
 
 def test_replicators_are_waited_for() -> None:
@@ -145,7 +145,7 @@ def test_replicators_are_waited_for() -> None:
 def test_replicators_that_are_not_ready(stats: TopicStats, *, drained: bool, why: str) -> None:
     """A topic that would take no messages after its flip is not flipped."""
     with pytest.raises(StoreConflict, match=why):
-        await_movable(task(stats), guards(), drained=drained)
+        await_movable(task(stats, quiesce_timeout="PT0.1S"), guards(), drained=drained)
 
 
 def test_blockers_of_use() -> None:
