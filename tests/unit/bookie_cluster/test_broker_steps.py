@@ -387,9 +387,9 @@ def test_a_pause_is_measured_by_the_clock_of_temporal(scene: Scene, monkeypatch:
 def test_a_stop_that_takes_too_long_turns_back(scene: Scene) -> None:
     """Clients were without a broker for the longest pause before the order of a later attempt: it is not given."""
     keeper = brokers.AbsenceKeeper(scene.task(), scene.newest())
-    longer = scene.task().input.pause_deadline + timedelta(seconds=1)
+    long_ago = scene.context.server_time - scene.task().input.pause_deadline - timedelta(seconds=1)
     keeper._keep(  # pyright: ignore[reportPrivateUsage] - as an attempt noted it long ago
-        Absence(run=scene.task().run_id, since=datetime.now(UTC) - longer, looked=datetime.now(UTC) - longer)
+        Absence(run=scene.task().run_id, since=long_ago, looked=long_ago)
     )
     with pytest.raises(ApplicationError, match="longest pause") as failed:
         scene.stop()
