@@ -34,9 +34,11 @@ def wait_for(what: str, seen: Callable[[], ResultT | None], limit: float) -> Res
     limit = timeout_for(limit)
     deadline = time.monotonic() + limit
     while True:
+        # Before the question: a thread that waits for a processor may ask before the limit, and continue after it.
+        is_last = time.monotonic() > deadline
         if result := seen():
             return result
-        if time.monotonic() > deadline:
+        if is_last:
             raise AssertionError(f"not seen within {limit:g} s: {what}; last answer: {result!r}")
         time.sleep(_PAUSE)
 
@@ -55,7 +57,10 @@ def wait_until_equal(what: str, ask: Callable[[], object], expected: object, lim
     """
     limit = timeout_for(limit)
     deadline = time.monotonic() + limit
-    while (actual := ask()) != expected:
-        if time.monotonic() > deadline:
+    while True:
+        is_last = time.monotonic() > deadline
+        if (actual := ask()) == expected:
+            return
+        if is_last:
             raise AssertionError(f"not equal within {limit:g} s: {what}\nexpected: {expected!r}\nactual:   {actual!r}")
         time.sleep(_PAUSE)
