@@ -87,6 +87,11 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
+        # Cut since: nothing that passes on would notice it.
+        if self._cut:
+            writer.transport.abort()
+            onward_writer.transport.abort()
+            return
         for source, sink in ((reader, onward_writer), (onward_reader, writer)):
             self._open.add(sink)
             pump = asyncio.ensure_future(self._pump(source, sink))
