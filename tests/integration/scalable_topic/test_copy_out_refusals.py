@@ -7,12 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from clients.cas.store import Check
 from clients.errors import RetryableError, StoreConflict, StoreNotFound
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.names import TopicName
-from clients.pulsar.records.scalable_topics import clear_empty, read_scalable
+from clients.pulsar.records.scalable_topics import read_scalable
 from clients.stores import Access, open_cas
 from models.scalable_topic.copies import KeyHash
 from models.segments.layout import SegmentLayout
@@ -32,8 +30,7 @@ from tests.support.scalable_topic.copies import (
     send_to_segments,
     topic,
 )
-from tests.support.scalable_topic.topics import delete_scalable
-from tests.support.waiting import wait_for
+from tests.support.scalable_topic.topics import create_again, delete_scalable
 
 
 @pytest.fixture(scope="module")
@@ -118,21 +115,10 @@ def test_topic_that_was_created_again(stack: Stack, admin: PulsarAdmin, copier: 
     source, target = native(stack, admin, "again", 4), topic("again-copy")
     copier.copy(source, target)
     delete_scalable(admin, source)
-    wait_for("the topic to be gone", lambda: _create_again(stack, admin, source), 60)
+    create_again(stack, admin, source)
     send_to_segments(stack, admin, source, range(3))
     with pytest.raises(StoreConflict, match="was created again since it was copied"):
         copier.copy(source, target)
-
-
-def _create_again(stack: Stack, admin: PulsarAdmin, name: TopicName) -> bool:
-    try:
-        admin.scalable_topics.create(name, 1)
-    except AdminError:
-        # A load report that is under way creates an empty record, which no broker removes.
-        with open_cas(parse_store_url(stack.metadata_url), Access()) as store:
-            clear_empty(store, name, lambda: Check("/admin", -1))
-        return False
-    return True
 
 
 def _prune(stack: Stack, name: TopicName, segment_id: int) -> None:

@@ -11,10 +11,10 @@ import pytest
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from clients.cas.store import CasStore, Check
+from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.records.scalable_topics import RecordState, clear_empty, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
@@ -37,7 +37,17 @@ from tests.support.scalable_topic.faulty_broker_proxy import (
     failed_but_done,
     hung_up,
 )
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, make_scalable, make_topic, pulsar
+from tests.support.scalable_topic.topics import (
+    MESSAGES,
+    QUEUE,
+    STREAM,
+    create_again,
+    drain,
+    make_scalable,
+    make_topic,
+    pulsar,
+    write_record,
+)
 from tests.support.waiting import wait_for
 
 PARTS = 2
@@ -185,9 +195,7 @@ def test_a_scalable_topic_that_comes_right_before_the_call(
     before = topics.snapshot(name)
 
     def make_another(ask: Ask) -> Answer:
-        # What a report of load may have left: clients could make no topic then.
-        clear_empty(topics.store, name, lambda: Check("/admin", -1))
-        topics.admin.scalable_topics.create(name)
+        create_again(topics.stack, topics.admin, name)
         clients.open_producers([ProducerPlan("early", f"topic://{name.local_path}", Language.JAVA_V5)])
         clients.start()
         wait_for("a message", lambda: any(record.sent for record in clients.collect()[0]), 30)
@@ -216,7 +224,7 @@ def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, proxy
     def make_scalable_alone(ask: Ask) -> Answer:
         del ask
         layout = SegmentLayout.migrated([str(name.of_partition(number)) for number in range(PARTS)], 1)
-        topics.store.create(name.scalable_path, layout.encode())
+        write_record(topics.store, name, layout)
         return Answer(500)
 
     def subscribe_and_fail(ask: Ask) -> Answer:
