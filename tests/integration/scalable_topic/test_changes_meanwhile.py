@@ -102,7 +102,7 @@ def test_a_subscription_that_its_owner_deletes_stays_deleted(
     for step in (hold_release.guard, flip.flip):
         steps.run(step)
     path = f"{stack.admin_urls[0]}/admin/v2/scalable/{name.local_path}/subscriptions/{QUEUE}"
-    assert httpx.delete(path).is_success
+    assert httpx.delete(path, timeout=30).is_success
     assert steps.run(draining.verify).faults == ()
     assert recorded_subscriptions(store, name).keys() == {STREAM}
     steps.run(hold_release.complete)

@@ -72,9 +72,9 @@ def test_a_topic_becomes_scalable_without_a_loss(
 ) -> None:
     """It waits for clients, for `proceed` and for old messages; policies are held until then, and restored."""
     name = _topic(stack, admin, "whole/space")
-    run = start(_input(stack, admin, name))
     with closing(quiet_client(stack.broker_url)) as client:
         consumer = client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover)
+        run = start(_input(stack, admin, name))
         waiting = run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.CLIENTS).waiting
         assert waiting
         assert f"{STREAM} ({MESSAGES} messages)" in waiting.why

@@ -198,7 +198,7 @@ def test_missing_children_are_made(stack: Stack, admin: PulsarAdmin, store: CasS
     admin.scalable_topics.split(name, 0)
     (missing, _) = admin.scalable_topics.layout(name).active
     url = f"{stack.admin_urls[0]}/admin/v2/segments/{SPACE}/{name.topic}/{missing.descriptor}"
-    httpx.delete(url, params={"force": True}, follow_redirects=True).raise_for_status()
+    httpx.delete(url, params={"force": True}, follow_redirects=True, timeout=30).raise_for_status()
     (outcome,) = carried_out(stack, Operation.AUDIT, str(name)).outcomes
     assert "unrecorded have no record" in outcome
     assert f"segment {missing.descriptor} is missing" in outcome
