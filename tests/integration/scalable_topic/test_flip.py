@@ -27,7 +27,6 @@ from tests.support.scalable_topic.flips import UnclaimedTopic, flip_of
 from tests.support.scalable_topic.topics import MESSAGES, fill, make_scalable, pulsar
 from tests.support.waiting import wait_for, wait_until_equal
 
-
 # Clients send acknowledgements some time after the message was received.
 _ACKNOWLEDGED = 30.0
 
