@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pytest
+
+from clients.bookkeeper import pool
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
@@ -134,6 +137,20 @@ def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id
     if isinstance(result, LedgerRecord):
         return result
     raise result
+
+
+def failures_of(bookies: Bookies, patch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the id of a bookie each time that it fails; until the test ends it is not asked again."""
+    failures: list[str] = []
+    quarantine = bookies.quarantine
+
+    def noted(bookie_id: str, reason: str) -> None:
+        failures.append(bookie_id)
+        quarantine(bookie_id, reason)
+
+    patch.setattr(bookies, "quarantine", noted)
+    patch.setattr(pool, "QUARANTINE_SECONDS", 600.0)
+    return failures
 
 
 def resume_frozen(bookie: Server) -> None:
