@@ -24,7 +24,9 @@ from tests.support.clients.destinations import LOOPBACK_PLAIN
 ONE, TWO = "bookie-1", "bookie-2"
 DATAS = [bytes([number % 251]) * (number * 37 % 5000) for number in range(2000)]
 LOGIN = Login("bookie", "migrate", "only-for-tests")
-MakeCluster = Callable[[BookieAccess], Cluster]
+MakeCluster = Callable[..., Cluster]
+# Bookies do not answer wrong logins.
+UNANSWERED = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +52,11 @@ def make_cluster(stack: Stack) -> Iterator[MakeCluster]:
     """Clients of the stack with one's own access."""
     with ExitStack() as opened:
 
-        def make(access: BookieAccess) -> Cluster:
+        def make(access: BookieAccess, read_timeout: float = 30.0) -> Cluster:
             directory = LedgerDirectoryWriter(parse_store_url(f"{stack.zk_url}/ledgers"), Access())
             opened.enter_context(directory)
-            return Cluster(directory, opened.enter_context(Bookies(directory.bookies, access=access, read_timeout=3.0)))
+            bookies = Bookies(directory.bookies, access=access, read_timeout=read_timeout)
+            return Cluster(directory, opened.enter_context(bookies))
 
         yield make
 
@@ -85,7 +88,7 @@ def test_ledgers_after_a_login(make_cluster: MakeCluster) -> None:
 )
 def test_wrong_logins(make_cluster: MakeCluster, login: Login | None, said: str) -> None:
     """A login that the bookie refuses, or none, is an error that names the setting and no password."""
-    cluster = make_cluster(with_login(login))
+    cluster = make_cluster(with_login(login), UNANSWERED)
     with pytest.raises(StoreError, match=said) as caught:
         cluster.bookies.free_space(ONE)
     assert "wrong-password" not in str(caught.value)
@@ -110,7 +113,8 @@ def test_a_login_stays_at_its_hosts(make_cluster: MakeCluster) -> None:
 def test_the_password_is_read_for_each_connection(make_cluster: MakeCluster, tmp_path: Path) -> None:
     """A renewed password counts from the next connection on, and a missing file is named."""
     (password := tmp_path / "password").write_text("wrong-password\n")
-    bookies = make_cluster(with_login(Login("bookie", LOGIN.username, password_file=str(password)))).bookies
+    access = with_login(Login("bookie", LOGIN.username, password_file=str(password)))
+    bookies = make_cluster(access, UNANSWERED).bookies
     with pytest.raises(StoreUnreachable, match="to the login of 'migrate'"):
         bookies.free_space(ONE)
     password.write_text(f"{LOGIN.password}\n")
