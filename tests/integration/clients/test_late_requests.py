@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,8 @@ DEAD = "http://127.0.0.1:1"
 _ACCESS = AdminAccess()
 _CHILD_LIMIT = 60.0
 _IDLE_SECONDS = 3
+# Of a line in /proc/net/tcp. In this state the other side has closed the connection.
+_STATE, _INODE, _CLOSE_WAIT = 3, 9, "08"
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +127,9 @@ def test_nothing_arrives_of_a_worker_that_was_frozen(url: str, topic: TopicName)
         wait_until_equal(
             "a frozen worker", lambda stat=stat: stat.read_text().rpartition(")")[2].split()[0], "T", _CHILD_LIMIT
         )
-    # As long as a broker keeps a connection without requests; there is nothing else to wait for.
-    threading.Event().wait(_IDLE_SECONDS + 1)
+    wait_until_equal(
+        "closed connections", lambda: [_connections(child.pid) for child in children], [{_CLOSE_WAIT}] * 2, _CHILD_LIMIT
+    )
     for child in children:
         assert child.pid is not None
         os.kill(child.pid, signal.SIGCONT)
@@ -135,6 +137,13 @@ def test_nothing_arrives_of_a_worker_that_was_frozen(url: str, topic: TopicName)
         child.join(_CHILD_LIMIT)
     assert [child.exitcode for child in children] == [NOT_SENT] * 2
     assert [_exists(url, name) for name in frozen.values()] == [False] * 2
+
+
+def _connections(pid: int | None) -> set[str]:
+    """Return the states of the TCP connections of a process, as the kernel names them."""
+    files = {str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return {row[_STATE] for row in rows if f"socket:[{row[_INODE]}]" in files}
 
 
 # In processes of their own -------------------------------------------------------------------------------------------
