@@ -241,7 +241,7 @@ def test_second_host_is_tried(server: Server) -> None:
 
 def test_silent_server_times_out(victim: Server) -> None:
     """A server that hangs ends a call with StoreUnreachable in the time given."""
-    with ZooKeeperReader(parse_store_url(victim.address), timeout=1) as reader:
+    with ZooKeeperReader(parse_store_url(victim.address), timeout=3) as reader:
         reader.children(b"/")
         victim.pause()
         began = time.monotonic()
@@ -250,7 +250,7 @@ def test_silent_server_times_out(victim: Server) -> None:
                 reader.children(b"/")
         finally:
             victim.resume()
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
 
 
 def write_snapshot(folder: Path, nodes: list[tuple[str, bytes, int, int]]) -> None:

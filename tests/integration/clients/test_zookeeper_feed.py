@@ -30,6 +30,8 @@ from tests.support.clients.destinations import LOOPBACK_PLAIN
 from tests.support.clients.zookeeper_records import record, write
 from tests.support.waiting import wait_until_equal
 
+SILENCE = 3.0
+"""Seconds after which a server counts as silent; it must not be so while it only waits for a processor."""
 NONSENSE = ZooKeeperAccess(auth=(("nonsense", b"a:b"),), destinations=LOOPBACK_PLAIN)
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
 
@@ -80,11 +82,11 @@ def test_drain_holds_all_that_was_committed_before(url: StoreUrl) -> None:
 
 def test_feed_stays_alive_when_nothing_changes(url: StoreUrl) -> None:
     """Pings keep a quiet feed complete for longer than its session and its timeout last."""
-    with ChangeFeed(url, timeout=1, session_timeout=2) as feed:
+    with ChangeFeed(url, timeout=SILENCE, session_timeout=SILENCE) as feed:
         feed.start()
-        end = time.monotonic() + 3.5
+        end = time.monotonic() + 1.5 * SILENCE
         while time.monotonic() < end:
-            assert feed.drain(1) == set()
+            assert feed.drain(SILENCE) == set()
             with pytest.raises(StoreUnreachable):
                 feed.start()
         assert feed.gap is None
@@ -106,7 +108,7 @@ def test_lost_connection_is_a_gap_for_good(victim: Server) -> None:
 
 def test_hanging_server_is_a_gap(victim: Server) -> None:
     """A server that does not answer a ping in time is a gap, although the connection is still open."""
-    with ChangeFeed(parse_store_url(victim.address), timeout=1) as feed:
+    with ChangeFeed(parse_store_url(victim.address), timeout=SILENCE) as feed:
         feed.start()
         victim.pause()
         try:
@@ -194,7 +196,7 @@ def test_coordination_without_a_server(victim: Server) -> None:
         Coordination(parse_store_url("127.0.0.1:1"), timeout=1),
     ):
         pass
-    with Coordination(parse_store_url(victim.address), timeout=1) as session:
+    with Coordination(parse_store_url(victim.address), timeout=SILENCE) as session:
         victim.pause()
         try:
             with pytest.raises(StoreUnreachable, match="/late"):
@@ -203,14 +205,14 @@ def test_coordination_without_a_server(victim: Server) -> None:
                 session.get("/late")
         finally:
             victim.resume()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 def test_coordination_with_a_wrong_scheme(url: StoreUrl) -> None:
     """A credential that the server does not take is a StoreDenied."""
     with (
         pytest.raises(StoreDenied),
-        Coordination(url, access=NONSENSE, timeout=5) as session,
+        Coordination(url, access=NONSENSE) as session,
     ):
         session.get("/")
 
@@ -223,11 +225,11 @@ def test_coordination_that_is_denied_at_once(url: StoreUrl, monkeypatch: pytest.
     def start_and_be_denied(client: Any) -> Any:
         client.add_listener(states.append)
         connected = start(client)
-        wait_until_equal("the session has come and gone", lambda: states, [KazooState.CONNECTED, KazooState.LOST], 5)
+        wait_until_equal("the session has come and gone", lambda: states, [KazooState.CONNECTED, KazooState.LOST], 30)
         return connected
 
     monkeypatch.setattr(KazooClient, "start_async", start_and_be_denied)
-    with pytest.raises(StoreDenied), Coordination(url, access=NONSENSE, timeout=5):
+    with pytest.raises(StoreDenied), Coordination(url, access=NONSENSE):
         pytest.fail("it was let in")
 
 

@@ -90,7 +90,7 @@ def kazoo(url: StoreUrl, access: ZooKeeperAccess) -> None:
 
 def word(url: StoreUrl, access: ZooKeeperAccess) -> None:
     """Ask with a four letter word."""
-    four_letter(url.hosts[0], "srvr", access=access, timeout=2)
+    four_letter(url.hosts[0], "srvr", access=access, timeout=5)
 
 
 CLIENTS = pytest.mark.parametrize("ask", [bulk, kazoo, word])
@@ -123,7 +123,7 @@ def test_stores_are_copied_between_secure_zookeepers(stack: Stack, secure: Secur
 
 def test_a_feed_reports_changes_while_it_sends(url: StoreUrl, secure: SecureZooKeeper) -> None:
     """One thread receives events, another one pings, and a third one asks for confirmation: nothing is lost."""
-    with ChangeFeed(url, access=secure.access, timeout=5, session_timeout=2) as feed:
+    with ChangeFeed(url, access=secure.access, session_timeout=6) as feed:
         feed.start()
         seen: set[bytes] = set()
         names = [f"/feed/{number:05d}" for number in range(5000)]
