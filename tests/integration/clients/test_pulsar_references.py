@@ -54,6 +54,8 @@ def stack(make_stack: MakeStack) -> Stack:
         "managedLedgerMaxEntriesPerLedger": "10",
         "managedLedgerMinLedgerRolloverTimeMinutes": "0",
         "brokerDeleteInactiveTopicsEnabled": "false",
+        # Else a broker that is killed has forgotten what was acknowledged in the second after a stored acknowledgement.
+        "managedLedgerDefaultMarkDeleteRateLimit": "0",
         "delayedDeliveryTrackerFactoryClassName": (
             "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory"
         ),
