@@ -104,7 +104,7 @@ def test_a_broker_that_is_killed_and_restarted(stack: Stack, admin: PulsarAdmin,
     producer.flush()
     assert [number for number, _ in stream.outcomes] == list(range(count))
     assert all(isinstance(message_id, MessageId) for _, message_id in stream.outcomes)
-    numbers = [int(message.data()) for message in take_all(consumer, silence_ms=5000)]
+    numbers = [int(message.data()) for message in take_all(consumer, count, silence_ms=5000)]
     # Each at least once; the first time each in order.
     assert list(dict.fromkeys(numbers)) == list(range(count))
     print(f"{count} messages, {len(numbers) - count} twice, back after {back:.1f} s")
@@ -187,5 +187,5 @@ def test_a_topic_that_moves(stack: Stack, admin: PulsarAdmin, client: NativeClie
     producer.flush()
     assert [number for number, _ in stream.outcomes] == list(range(count))
     assert all(isinstance(message_id, MessageId) for _, message_id in stream.outcomes)
-    numbers = [int(message.data()) for message in take_all(consumer, silence_ms=3000)]
+    numbers = [int(message.data()) for message in take_all(consumer, count, silence_ms=3000)]
     assert list(dict.fromkeys(numbers)) == list(range(count))

@@ -103,4 +103,4 @@ def test_a_stream_with_a_java_consumer(admin: PulsarAdmin, client: NativeClient,
         consumer = client.subscribe(
             assigned_segment.topic, SUBSCRIPTION, SegmentConsumerOptions(consumer_type=ConsumerType.Exclusive)
         )
-        assert len(take_all(consumer)) == 1
+        assert len(take_all(consumer, 1)) == 1

@@ -14,6 +14,8 @@ from pulsar_scalable.errors import ScalableError, TopicNotFound
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, InitialPosition, NativeClient
 from pulsar_scalable.native.consumer import SegmentConsumerOptions
+from tests.support.scalable_topic.topics import delete_scalable
+from tests.support.scalable_topic.topics import make_scalable as migrate
 from tests.support.waiting import wait_for, wait_until_equal
 
 _LIMIT = 30.0
@@ -75,14 +77,14 @@ def test_a_topic_that_is_deleted(admin: PulsarAdmin, stack: Stack, monkeypatch: 
     ):
         producer.send(b"one")
         consumer.acknowledge(consumer.receive(20_000))
-        admin.scalable_topics.delete(name, force=True)
+        delete_scalable(admin, name)
         with pytest.raises(TopicNotFound, match="was deleted"):
             consumer.receive(40_000)
         with pytest.raises(TopicNotFound, match="was deleted"):
             producer.send(b"two")
 
 
-def test_a_regular_topic_that_becomes_scalable(admin: PulsarAdmin, client: NativeClient) -> None:
+def test_a_regular_topic_that_becomes_scalable(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
     """The same watch reports the partitions, and then the segments."""
     name, reported = TopicName.parse("public/default/native-client-regular"), list[Layout]()
     admin.topics.create_partitioned(name, 3)
@@ -91,7 +93,7 @@ def test_a_regular_topic_that_becomes_scalable(admin: PulsarAdmin, client: Nativ
     assert [segment.legacy_topic for segment in watch.layout.active] == [
         str(name.of_partition(number)) for number in range(3)
     ]
-    admin.scalable_topics.migrate(name)
+    migrate(stack, admin, name)
     wait_for("the segments", lambda: not watch.layout.synthetic, _LIMIT)
     assert same(watch.layout, admin.scalable_topics.layout(name))
     assert [layout.synthetic for layout in reported] == [True, False]
@@ -135,7 +137,7 @@ def test_stream_consumers_share_segments(admin: PulsarAdmin, client: NativeClien
     consumer = client.subscribe(
         segment.topic(topic), SUBSCRIPTION, SegmentConsumerOptions(initial_position=InitialPosition.Earliest)
     )
-    assert [message.data() for message in take_all(consumer)] == [b"held"]
+    assert [message.data() for message in take_all(consumer, 1)] == [b"held"]
     wait_for("the children", lambda: {4, 5} <= ids(first.assignment) | ids(second.assignment), _LIMIT)
 
 
@@ -172,4 +174,5 @@ def test_a_consumer_that_comes_back_keeps_its_segments(admin: PulsarAdmin, clien
     assert ids(back.assignment) == had
     assert len(others) == seen
     back.close()
-    wait_until_equal("all segments", lambda: len(ids(others[-1])), 2, 5)
+    # Sooner than after the grace period, which is a minute.
+    wait_until_equal("all segments", lambda: len(ids(others[-1])), 2, _LIMIT)

@@ -77,7 +77,7 @@ def test_keys_find_their_segments(admin: PulsarAdmin, client: NativeClient) -> N
         producer.flush()
     assert all(sent.values())
     for producer in layout.active:
-        messages = take_all(client.subscribe(layout.topic_of(producer), SUBSCRIPTION))
+        messages = take_all(client.subscribe(layout.topic_of(producer), SUBSCRIPTION), len(sent[producer.id]))
         assert [(message.partition_key(), message.data()) for message in messages] == sent[producer.id]
         assert all(message.event_timestamp() == 1000 + int(message.properties()["number"]) for message in messages)
         assert all(abs(message.publish_timestamp() - time.time() * 1000) < 60_000 for message in messages)
@@ -115,7 +115,7 @@ def test_a_split_during_sending(admin: PulsarAdmin, client: NativeClient, turn: 
     stored = [number for number, outcome in outcomes if isinstance(outcome, MessageId)]
     assert all(isinstance(outcome, TopicTerminated) for _, outcome in outcomes[len(stored) :])
     assert stored == list(range(len(stored)))
-    assert [int(message.data()) for message in take_all(consumer)] == stored
+    assert [int(message.data()) for message in take_all(consumer, len(stored))] == stored
     wait_until_equal("the end", lambda: ended, [consumer], _LIMIT)
     wait_until_equal("the layout", lambda: watch.layout.epoch, 1, _LIMIT)
     layout = watch.layout
@@ -150,7 +150,7 @@ def test_redelivery_in_order(admin: PulsarAdmin, client: NativeClient) -> None:
     wait_for("the redelivery", lambda: not consumer._nacked, 5)  # pyright: ignore[reportPrivateUsage]
     assert data_of(consumer, 4) == [b"2", b"3", b"4", b"5"]
     consumer.redeliver_unacknowledged_messages()
-    assert [message.data() for message in take_all(consumer)] == [b"2", b"3", b"4", b"5"]
+    assert [message.data() for message in take_all(consumer, 4)] == [b"2", b"3", b"4", b"5"]
 
 
 def test_places(admin: PulsarAdmin, client: NativeClient) -> None:
@@ -158,11 +158,11 @@ def test_places(admin: PulsarAdmin, client: NativeClient) -> None:
     _, producer, consumer = open_segment(admin, client, ack_receipt_enabled=True)
     ids = [producer.send(b"%d" % number) for number in range(5)]
     assert consumer.get_last_message_id() == ids[-1]
-    assert [message.data() for message in take_all(consumer)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [message.data() for message in take_all(consumer, 5)] == [b"0", b"1", b"2", b"3", b"4"]
     consumer.seek(ids[3])
     assert data_of(consumer, 2) == [b"3", b"4"]
     consumer.seek(1)
-    assert [message.data() for message in take_all(consumer)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [message.data() for message in take_all(consumer, 5)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_holders_of_segments(admin: PulsarAdmin, client: NativeClient) -> None:
@@ -176,12 +176,12 @@ def test_holders_of_segments(admin: PulsarAdmin, client: NativeClient) -> None:
     producer.close()
     client.create_producer(producer.topic, ProducerOptions(producer_name=producer.producer_name)).send(b"x")
     again = client.subscribe(consumer.topic, SUBSCRIPTION)
-    assert len(take_all(again)) == 1
+    assert len(take_all(again, 1)) == 1
     again.unsubscribe()
     new = client.subscribe(
         consumer.topic, SUBSCRIPTION, SegmentConsumerOptions(initial_position=InitialPosition.Earliest)
     )
-    assert len(take_all(new)) == 1
+    assert len(take_all(new, 1)) == 1
 
 
 def test_batches_of_the_library(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:

@@ -21,7 +21,7 @@ TOPIC = TopicName.parse("persistent://public/default/sealed-segment")
 MESSAGES = 40
 ROUNDS = 2
 # A reader that waits for an answer that went with its connection waits for 10 s.
-SOON = 5.0
+SOON = 9.0
 
 
 @dataclass

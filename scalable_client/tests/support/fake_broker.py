@@ -78,8 +78,9 @@ class FakeBroker:
         return [command for command in self.received if type(command) is kind]
 
     def drop_all(self) -> None:
-        """Break all connections."""
-        for peer in self.peers:
+        """Break all connections that there are now."""
+        # A client that connects again in the meantime keeps its new one.
+        for peer in [*self.peers]:
             peer.drop()
 
     def __enter__(self) -> Self:

@@ -12,6 +12,7 @@ from pulsar_scalable.errors import TimedOut
 from pulsar_scalable.native import Message, SegmentConsumer
 
 SUBSCRIPTION = "reader"
+_LATE_MS = 30_000
 _numbers = count(1)
 
 
@@ -29,12 +30,18 @@ def scalable(name: TopicName) -> str:
     return f"topic://{name.local_path}"
 
 
-def take_all(consumer: SegmentConsumer, *, silence_ms: int = 1500) -> list[Message]:
-    """Receive and acknowledge until no message arrives for a while."""
+def take_all(consumer: SegmentConsumer, least: int = 0, *, silence_ms: int = 1500) -> list[Message]:
+    """Receive and acknowledge until no message arrives for a while.
+
+    Args:
+        consumer: of a segment.
+        least: messages that are waited for longer, as a broker may send the first ones late.
+        silence_ms: milliseconds without a message after these.
+    """
     messages: list[Message] = []
     while True:
         try:
-            message = consumer.receive(silence_ms)
+            message = consumer.receive(silence_ms if len(messages) >= least else _LATE_MS)
         except TimedOut:
             return messages
         consumer.acknowledge(message)

@@ -45,14 +45,14 @@ async def test_calls_that_are_cancelled(make: MakeConsumer) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(consumer.receive(), 0.01)
             world.store(0, number)
-            got.append((await consumer.receive(5000)).data().decode())
+            got.append((await consumer.receive(20_000)).data().decode())
         for number in NUMBERS:
             cancelled = asyncio.ensure_future(consumer.receive())
             await asyncio.sleep(0)
             cancelled.cancel()
             world.store(0, number)
             assert await asyncio.gather(cancelled, return_exceptions=True) != []
-            got.append((await consumer.receive(5000)).data().decode())
+            got.append((await consumer.receive(20_000)).data().decode())
         with pytest.raises(TimedOut):
             await consumer.receive(50)
     assert got == NUMBERS * 2
@@ -62,7 +62,7 @@ async def test_many_calls_at_once() -> None:
     """Each gets one message, and one thread waits for them all."""
     world = FakeWorld(1)
     async with checkpoint(world) as consumer:
-        calls = [asyncio.ensure_future(consumer.receive(5000)) for _ in NUMBERS]
+        calls = [asyncio.ensure_future(consumer.receive(20_000)) for _ in NUMBERS]
         await asyncio.sleep(0)
         world.store(0, *NUMBERS)
         assert sorted([(await call).data().decode() for call in calls], key=int) == NUMBERS
@@ -80,10 +80,10 @@ async def test_a_loop_that_only_receives() -> None:
 
     world.store(0, *NUMBERS)
     async with checkpoint(world) as consumer:
-        await consumer.receive(5000)
+        await consumer.receive(20_000)
         counting = asyncio.ensure_future(count())
         for _ in NUMBERS[1:]:
-            await consumer.receive(5000)
+            await consumer.receive(20_000)
         counting.cancel()
     assert turns >= len(NUMBERS) - 1
 
@@ -99,7 +99,7 @@ async def test_what_is_closed() -> None:
         ended = asyncio.ensure_future(_all_of(consumer))
         await asyncio.sleep(0)
         await consumer.close()
-        assert await asyncio.wait_for(ended, 5) == 0
+        assert await asyncio.wait_for(ended, 20) == 0
         for call in (consumer.receive(100), consumer.acknowledge(message), consumer.negative_acknowledge(message)):
             with pytest.raises(AlreadyClosed):
                 await call

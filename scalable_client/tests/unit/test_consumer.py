@@ -72,7 +72,7 @@ def acks(broker: FakeBroker) -> list[tuple[int, list[int]]]:
 
 def data_of(consumer: SegmentConsumer, count: int) -> list[bytes]:
     """Return the content of the next messages."""
-    return [consumer.receive(3000).data() for _ in range(count)]
+    return [consumer.receive(20_000).data() for _ in range(count)]
 
 
 def test_options_are_sent_to_the_broker() -> None:
@@ -89,7 +89,7 @@ def test_options_are_sent_to_the_broker() -> None:
                 properties={"a": "b"},
             ),
         )
-        wait_for("permits", lambda: broker.of(api.CommandFlow), 2)
+        wait_for("permits", lambda: broker.of(api.CommandFlow), 20)
         (request,) = broker.of(api.CommandSubscribe)
         assert isinstance(request, api.CommandSubscribe)
         assert (request.topic, request.subscription, request.subType, request.initialPosition) == (TOPIC, "sub", 3, 1)
@@ -110,13 +110,12 @@ def test_messages_and_permits() -> None:
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(receiver_queue_size=4))
-        message = consumer.receive(3000)
+        message = consumer.receive(20_000)
         assert (message.data(), message.message_id(), message.topic_name()) == (b"m0", MessageId(7, 0), TOPIC)
         assert (message.publish_timestamp(), message.partition_key(), message.redelivery_count()) == (5, "", 0)
         assert data_of(consumer, 3) == [b"m1", b"m2", b"m3"]
-        wait_until_equal(
-            "permits", lambda: broker.of(api.CommandFlow)[1:], [api.CommandFlow(consumer_id=1, messagePermits=2)] * 2, 3
-        )
+        halves = [api.CommandFlow(consumer_id=1, messagePermits=2)] * 2
+        wait_until_equal("permits", lambda: broker.of(api.CommandFlow)[1:], halves, 20)
         with pytest.raises(TimedOut):
             consumer.receive(50)
 
@@ -125,7 +124,7 @@ def test_batches_are_acknowledged_whole() -> None:
     """Once all of their messages are; and what is acknowledged does not come again with the rest."""
     with FakeBroker(giving(batch(3, 3))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(consumer_type=ConsumerType.Shared))
-        messages = [consumer.receive(3000) for _ in range(3)]
+        messages = [consumer.receive(20_000) for _ in range(3)]
         assert [message.message_id() for message in messages] == [MessageId(7, 3, number, 3) for number in range(3)]
         consumer.acknowledge(messages[1])
         broker.drop_all()
@@ -133,7 +132,7 @@ def test_batches_are_acknowledged_whole() -> None:
         assert acks(broker) == []
         consumer.acknowledge(messages[2])
         consumer.acknowledge(messages[0].message_id())
-        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [3])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [3])], 20)
 
 
 def test_brokers_that_know_parts_of_batches() -> None:
@@ -146,11 +145,11 @@ def test_cumulative_acknowledgements() -> None:
     """Up to an entry, or the one before it where its batch is not complete."""
     with FakeBroker(giving(single(0), batch(1, 3), single(2))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(consumer_type=ConsumerType.Failover))
-        messages = [consumer.receive(3000) for _ in range(5)]
+        messages = [consumer.receive(20_000) for _ in range(5)]
         for number in (0, 2, 3, 4):
             consumer.acknowledge_cumulative(messages[number])
         expected = [(api.CommandAck.Cumulative, [entry]) for entry in (0, 0, 1, 2)]
-        wait_until_equal("acknowledgements", lambda: acks(broker), expected, 3)
+        wait_until_equal("acknowledgements", lambda: acks(broker), expected, 20)
         shared = client.subscribe(TOPIC, "other", SegmentConsumerOptions(consumer_type=ConsumerType.Shared))
         with pytest.raises(Unsupported, match="one by one"):
             shared.acknowledge_cumulative(messages[0])
@@ -204,9 +203,9 @@ def test_receipts() -> None:
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(ack_receipt_enabled=True))
-        consumer.acknowledge(consumer.receive(3000))
+        consumer.acknowledge(consumer.receive(20_000))
         with pytest.raises(Refused, match="no"):
-            consumer.acknowledge(consumer.receive(3000))
+            consumer.acknowledge(consumer.receive(20_000))
 
 
 def test_negative_acknowledgements() -> None:
@@ -215,17 +214,17 @@ def test_negative_acknowledgements() -> None:
         options = SegmentConsumerOptions(consumer_type=ConsumerType.Shared)
         delay = options.negative_ack_redelivery_delay_ms / 1000
         consumer = client.subscribe(TOPIC, "sub", options)
-        messages = [consumer.receive(3000) for _ in range(3)]
+        messages = [consumer.receive(20_000) for _ in range(3)]
         begun = time.monotonic()
         consumer.negative_acknowledge(messages[0])
         consumer.negative_acknowledge(messages[1])
         consumer.acknowledge(messages[1])
         consumer.tick(begun + 0.99 * delay)
         consumer.acknowledge(messages[2])
-        wait_until_equal("its acknowledgement", lambda: len(acks(broker)), 2, 3)
+        wait_until_equal("its acknowledgement", lambda: len(acks(broker)), 2, 20)
         assert broker.of(api.CommandRedeliverUnacknowledgedMessages) == []
         consumer.tick(time.monotonic() + delay)
-        wait_for("a request", lambda: broker.of(api.CommandRedeliverUnacknowledgedMessages), 3)
+        wait_for("a request", lambda: broker.of(api.CommandRedeliverUnacknowledgedMessages), 20)
         (request,) = broker.of(api.CommandRedeliverUnacknowledgedMessages)
         assert request == api.CommandRedeliverUnacknowledgedMessages(
             consumer_id=1, message_ids=(api.MessageIdData(ledgerId=7, entryId=0),)
@@ -237,8 +236,8 @@ def test_redelivery_in_order() -> None:
     entries = giving(*(single(number, consumer_epoch=0) for number in range(2)))
     with FakeBroker(entries) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(negative_ack_redelivery_delay_ms=0))
-        consumer.negative_acknowledge(consumer.receive(3000))
-        wait_for("a request", lambda: broker.of(api.CommandRedeliverUnacknowledgedMessages), 3)
+        consumer.negative_acknowledge(consumer.receive(20_000))
+        wait_for("a request", lambda: broker.of(api.CommandRedeliverUnacknowledgedMessages), 20)
         assert broker.of(api.CommandRedeliverUnacknowledgedMessages) == [
             api.CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=(), consumer_epoch=1)
         ]
@@ -258,14 +257,14 @@ def test_lost_connections() -> None:
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
-        message = consumer.receive(3000)
+        message = consumer.receive(20_000)
         broker.drop_all()
-        wait_for("a second attempt", lambda: len(broker.of(api.CommandSubscribe)) > 1, 3)
+        wait_for("a second attempt", lambda: len(broker.of(api.CommandSubscribe)) > 1, 20)
         consumer.acknowledge(message)
         allowed.set()
-        wait_for("the connection", lambda: consumer.is_connected, 3)
+        wait_for("the connection", lambda: consumer.is_connected, 20)
         assert data_of(consumer, 2) == [b"m0", b"m1"]
-        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [0])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [0])], 20)
 
 
 def test_closed_by_the_broker() -> None:
@@ -301,7 +300,7 @@ def test_the_end_of_a_topic() -> None:
         assert not consumer.has_reached_end_of_topic
         for _ in range(2):
             broker.peers[0].push(api.CommandReachedEndOfTopic(consumer_id=1))
-        wait_for("the end", lambda: ended, 3)
+        wait_for("the end", lambda: ended, 20)
         assert consumer.has_reached_end_of_topic
         consumer.close()
     assert ended == [consumer]
@@ -317,10 +316,10 @@ def test_unreadable_messages() -> None:
         consumer = client.subscribe(TOPIC, "sub")
         assert data_of(consumer, 1) == [b"m0"]
         with pytest.raises(UnreadableMessage, match="encrypted") as caught:
-            consumer.receive(3000)
+            consumer.receive(20_000)
         consumer.acknowledge(caught.value.message_id)
         assert data_of(consumer, 1) == [b"m2"]
-        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [1])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [1])], 20)
 
 
 def test_unreadable_messages_among_others() -> None:
@@ -331,14 +330,14 @@ def test_unreadable_messages_among_others() -> None:
     )
     with FakeBroker(giving(single(0), encrypted, single(2))) as broker, NativeClient(broker.url) as client:
         receiver = NativeReceiver(client, client.subscribe(TOPIC, "sub"))
-        messages = [Message(0, TOPIC, receiver.receive(3000)) for _ in range(3)]
+        messages = [Message(0, TOPIC, receiver.receive(20_000)) for _ in range(3)]
         assert [message.message_id().position for message in messages] == [(7, 0, -1), (7, 1, -1), (7, 2, -1)]
         assert [messages[0].data(), messages[2].data()] == [b"m0", b"m2"]
         with pytest.raises(UnreadableMessage, match="encrypted"):
             messages[1].data()
         receiver.negative_acknowledge(messages[1].raw)
         receiver.acknowledge(messages[1].message_id().raw)
-        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [1])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [1])], 20)
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0\0\x09x", framed(api.MessageMetadata(num_messages_in_batch=3), b"\0\0")])
@@ -349,7 +348,7 @@ def test_damaged_messages(body: bytes) -> None:
         consumer = client.subscribe(TOPIC, "sub")
         assert data_of(consumer, 1) == [b"m0"]
         with pytest.raises(UnreadableMessage):
-            consumer.receive(3000)
+            consumer.receive(20_000)
         assert data_of(consumer, 1) == [b"m2"]
         assert len(broker.peers) == 1
 
@@ -358,9 +357,9 @@ def test_seeking_forgets_parts_of_batches() -> None:
     """Messages acknowledged before a seek to an earlier position are delivered again."""
     with FakeBroker(giving(batch(3, 3))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
-        consumer.acknowledge(consumer.receive(3000))
+        consumer.acknowledge(consumer.receive(20_000))
         broker.peers[0].push(api.CommandCloseConsumer(consumer_id=1, request_id=NONE))
-        wait_until_equal("the rest", lambda: len(broker.of(api.CommandSubscribe)), 2, 3)
+        wait_until_equal("the rest", lambda: len(broker.of(api.CommandSubscribe)), 2, 20)
         assert data_of(consumer, 2) == [b"b1", b"b2"]
         consumer.seek(MessageId(7, 3))
         broker.peers[0].push(api.CommandCloseConsumer(consumer_id=1, request_id=NONE))
@@ -434,7 +433,7 @@ def test_closing_ends_waiting_calls() -> None:
         threading.Timer(0.1, consumer.close).start()
         with pytest.raises(AlreadyClosed):
             consumer.receive()
-        wait_until_equal("the close command", lambda: len(broker.of(api.CommandCloseConsumer)), 1, 3)
+        wait_until_equal("the close command", lambda: len(broker.of(api.CommandCloseConsumer)), 1, 20)
 
 
 def test_ids_are_serialized() -> None:

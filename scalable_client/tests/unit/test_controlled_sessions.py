@@ -29,7 +29,7 @@ TOPIC = TopicName("public/default/orders")
 CONSUMER = ConsumerKey(TOPIC, "bill", "one", "instance-1")
 KEY = assignment_key(CONSUMER.subscription, CONSUMER.name)
 OLD, NEW = 1000, 2000
-_LIMIT = 10.0
+_LIMIT = 20.0
 _LEDGER = 7
 
 

@@ -164,10 +164,10 @@ def stored_without_an_answer() -> Course:
     """Create a segment that has stored forty messages, and acknowledged the first twenty."""
     course = Course(1, hasty=False)
     course.send(20)
-    wait_until_equal("the first are acknowledged", lambda: course.producer.pending_messages, 0, 5)
+    wait_until_equal("the first are acknowledged", lambda: course.producer.pending_messages, 0, 20)
     course.take("lose", 0)
     course.send(20)
-    wait_until_equal("the others are stored", lambda: len(course.world.segments[0].log), 40, 5)
+    wait_until_equal("the others are stored", lambda: len(course.world.segments[0].log), 40, 20)
     return course
 
 
@@ -187,14 +187,14 @@ def test_what_is_stored_in_a_batch(count: int) -> None:
     """Messages of a batch have the time of the first one; they are recognised, and not stored again."""
     course = Course(1, hasty=False)
     course.send(count)
-    wait_until_equal("the first are acknowledged", lambda: course.producer.pending_messages, 0, 5)
+    wait_until_equal("the first are acknowledged", lambda: course.producer.pending_messages, 0, 20)
     course.take("lose", 0)
     log = course.world.segments[0].log
     for number in range(3):
         course.send(1)
-        wait_until_equal("it is stored", lambda: len(log), count + number + 1, 5)
+        wait_until_equal("it is stored", lambda: len(log), count + number + 1, 20)
         begun = log[-1].published
-        wait_for("time passes", lambda begun=begun: time.time() * 1000 > begun + 2, 5)
+        wait_for("time passes", lambda begun=begun: time.time() * 1000 > begun + 2, 20)
     for message in log[count:]:
         message.published = log[count].published
     course.take("split", 0)
@@ -212,10 +212,10 @@ def test_messages_of_an_earlier_life() -> None:
     with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
         world.segments[0].lose = 1
         producer.send_async(b"x", outcomes.of(b"x"), partition_key="k")
-        wait_until_equal("it is stored", lambda: len(log), 3, 5)
+        wait_until_equal("it is stored", lambda: len(log), 3, 20)
         tell = world.seal(0)
         producer.send_async(b"y", outcomes.of(b"y"), partition_key="k")
-        wait_for("the other is refused", lambda: world.senders[0].refused, 5)
+        wait_for("the other is refused", lambda: world.senders[0].refused, 20)
         tell()
         producer.flush()
     assert outcomes.reported == {b"x": [None], b"y": [None]}
@@ -245,7 +245,7 @@ def test_a_sender_that_closes_before_it_answers() -> None:
     course.take("split", 0)
     course.take("shut", 0)
     course.send(20)
-    wait_for("the segment refuses another sender", lambda: course.world.refused, 5)
+    wait_for("the segment refuses another sender", lambda: course.world.refused, 20)
     course.finish()
     assert len(course.world.segments[0].log) == 40
 
@@ -257,11 +257,11 @@ def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception) -> None:
     world.unreadable_since = cause
     world.unreadable.add(0)
     outcomes = Outcomes()
-    with ScalableProducer(world, TOPIC, ProducerOptions(send_timeout_millis=6_000)) as producer:
+    with ScalableProducer(world, TOPIC, ProducerOptions(send_timeout_millis=60_000)) as producer:
         producer.send(b"first", partition_key="k")
         world.segments[0].lose = 1
         producer.send_async(b"second", outcomes.of(b"second"), partition_key="k")
-        wait_until_equal("it is stored", lambda: len(world.segments[0].log), 2, 5)
+        wait_until_equal("it is stored", lambda: len(world.segments[0].log), 2, 20)
         world.seal(0)()
         producer.send_async(b"third", outcomes.of(b"third"), partition_key="k")
         threading.Timer(2.5, world.unreadable.clear).start()
@@ -273,7 +273,7 @@ def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception) -> None:
 def test_a_timed_out_message_is_not_stored_later() -> None:
     """A message that failed while no broker answered releases its memory, and is not stored afterwards."""
     world, outcomes = FakeWorld(1), Outcomes()
-    options = ProducerOptions(send_timeout_millis=500, max_pending_messages=3)
+    options = ProducerOptions(send_timeout_millis=1_500, max_pending_messages=3)
     with ScalableProducer(world, TOPIC, options) as producer:
         producer.send(b"first", partition_key="k")
         world.is_away = True
@@ -281,7 +281,7 @@ def test_a_timed_out_message_is_not_stored_later() -> None:
             for number in range(3):
                 data = f"{turn}-{number}".encode()
                 producer.send_async(data, outcomes.of(data), partition_key="k")
-            wait_for("they fail", lambda: not producer.pending_messages, 5)
+            wait_for("they fail", lambda: not producer.pending_messages, 20)
         # Callbacks come later than that, from another thread.
         producer.flush()
         assert all(isinstance(outcome, TimedOut) for [outcome] in outcomes.reported.values())
@@ -307,13 +307,13 @@ def test_a_message_stored_before_a_timeout_is_not_stored_again() -> None:
         world.segments[0].lose = 1
         producer.send_async(b"second", outcomes.of(b"second"), partition_key="k")
         [second] = send_queue._pending.values()  # pyright: ignore[reportPrivateUsage]
-        wait_until_equal("it is stored", lambda: len(log), 2, 5)
+        wait_until_equal("it is stored", lambda: len(log), 2, 20)
         for data in (b"third", b"fourth"):
             producer.send_async(data, outcomes.of(data), partition_key="k")
-        wait_until_equal("they are stored", lambda: len(log), 4, 5)
+        wait_until_equal("they are stored", lambda: len(log), 4, 20)
         world.is_away = True
         send_queue.expire(second.deadline)
-        wait_for("the second one fails", lambda: outcomes.reported[b"second"], 5)
+        wait_for("the second one fails", lambda: outcomes.reported[b"second"], 20)
         world.is_away = False
         producer.send(b"fifth", partition_key="k")
     assert isinstance(outcomes.reported[b"second"][0], TimedOut)
@@ -331,13 +331,13 @@ def test_a_split_after_a_timeout() -> None:
         [queue] = producer._queue._queues.values()  # pyright: ignore[reportPrivateUsage]
         world.is_away = True
         producer.send_async(b"given up", outcomes.of(b"given up"), partition_key="k")
-        wait_for("it is under way", lambda: queue.has_unresolved, 5)
+        wait_for("it is under way", lambda: queue.has_unresolved, 20)
         producer._queue.expire(float("inf"))  # pyright: ignore[reportPrivateUsage]
-        wait_for("it fails", lambda: outcomes.reported[b"given up"], 5)
+        wait_for("it fails", lambda: outcomes.reported[b"given up"], 20)
         world.is_away, world.segments[0].lose = False, 1
         for data in (b"second", b"third"):
             producer.send_async(data, outcomes.of(data), partition_key="k")
-        wait_until_equal("they are stored", lambda: len(log), 3, 5)
+        wait_until_equal("they are stored", lambda: len(log), 3, 20)
         world.seal(0)()
         producer.send(b"last", partition_key="k")
     assert [outcomes.reported[data] for data in (b"second", b"third")] == [[None], [None]]
@@ -354,10 +354,10 @@ def test_a_defect_in_the_search_of_a_sealed_segment() -> None:
         producer.send(b"first", partition_key="k")
         world.segments[0].lose = 1
         producer.send_async(b"second", outcomes.of(b"second"), partition_key="k")
-        wait_until_equal("it is stored", lambda: len(world.segments[0].log), 2, 5)
+        wait_until_equal("it is stored", lambda: len(world.segments[0].log), 2, 20)
         world.seal(0)()
         producer.send_async(b"third", outcomes.of(b"third"), partition_key="k")
-        wait_for("both outcomes", lambda: all(outcomes.reported.values()), 10)
+        wait_for("both outcomes", lambda: all(outcomes.reported.values()), 20)
     assert outcomes.reported[b"third"] == [None]
     assert "delivery outcome unknown: AttributeError" in str(outcomes.reported[b"second"][0])
 
@@ -371,7 +371,7 @@ def test_an_answer_that_was_lost_before_the_layout_came() -> None:
         producer.send(b"first", partition_key="k")
         tell = world.seal(0)
         producer.send_async(b"second", outcomes.of(b"second"), partition_key="k")
-        assert world.losing.wait(5)
+        assert world.losing.wait(20)
         began = time.monotonic()
         tell()
         producer.flush()
@@ -388,7 +388,7 @@ def test_equal_messages_are_not_lost() -> None:
     outcomes = [Outcomes() for _ in range(6)]
     for outcome in outcomes:
         course.producer.send_async(b"same", outcome.of(b"same"), partition_key="k")
-    wait_until_equal("all are stored", lambda: len(course.world.segments[0].log), 6, 5)
+    wait_until_equal("all are stored", lambda: len(course.world.segments[0].log), 6, 20)
     course.take("split", 0)
     course.producer.send_async(b"last", course.outcomes.of(b"last"), partition_key="k")
     course.tell()
@@ -438,7 +438,7 @@ def test_what_the_library_does_not_take() -> None:
 def test_a_layout_that_does_not_come() -> None:
     """Messages that a sealed segment rejected fail in time if no new layout is reported, and release their room."""
     world = FakeWorld(1)
-    options = ProducerOptions(send_timeout_millis=400, max_pending_messages=3)
+    options = ProducerOptions(send_timeout_millis=1_500, max_pending_messages=3)
     with ScalableProducer(world, TOPIC, options) as producer:
         producer.send(b"first", partition_key="k")
         tell = world.seal(0)
@@ -446,8 +446,8 @@ def test_a_layout_that_does_not_come() -> None:
             producer.send_async(str(number).encode(), nothing, partition_key="k")
         with pytest.raises(QueueFull, match="3 messages wait"):
             producer.send_async(b"more", nothing)
-        wait_until_equal("they have failed", lambda: producer.pending_messages, 0, 5)
-        with pytest.raises(TimedOut, match="not stored after 400 ms"):
+        wait_until_equal("they have failed", lambda: producer.pending_messages, 0, 20)
+        with pytest.raises(TimedOut, match="not stored after 1500 ms"):
             producer.send(b"later", partition_key="k")
         tell()
         producer.send(b"last", partition_key="k")
