@@ -21,14 +21,14 @@ from clients.errors import BookieNotWritable, LedgerUnreadable, StoreDenied, Sto
 from clients.stores import Access
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack
-from tests.support.clients.bookies import Cluster, failures_of, pack, recover_ledger, resume_frozen
+from tests.support.clients.bookies import Cluster, failures_of, pack, recover_ledger, resume_frozen, start_killed
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, payloads_digest
 from tests.support.waiting import wait_for
 
 ONE, TWO, THREE = "bookie-1", "bookie-2", "bookie-3"
 READ_TIMEOUT, ADD_TIMEOUT = 2.0, 5.0
 """Seconds that tests wait for bookies that are frozen."""
-PATIENCE = 30.0
+LONG_TIMEOUT = 30.0
 """Seconds that a bookie may take which only waits for a processor."""
 MIXED = [bytes([number % 251]) * (number * 37 % 3000) for number in range(700)]
 
@@ -52,7 +52,7 @@ def connected(stack: Stack, read_timeout: float, add_timeout: float) -> Generato
 @pytest.fixture
 def cluster(stack: Stack) -> Generator[Cluster]:
     """The stack's ledgers and bookies."""
-    with connected(stack, PATIENCE, PATIENCE) as cluster:
+    with connected(stack, LONG_TIMEOUT, LONG_TIMEOUT) as cluster:
         yield cluster
 
 
@@ -180,7 +180,7 @@ def test_a_killed_bookie(stack: Stack, cluster: Cluster, ensemble: tuple[str, ..
             cluster.fill(cluster.open([(0, (ONE, TWO))]), [b"x"])
         assert TWO not in cluster.bookies.writable()
     finally:
-        stack[TWO].start()
+        start_killed(stack, TWO)
     with Bookies(cluster.directory.bookies) as bookies:
         assert bookies.writable() == [ONE, TWO, THREE]
         fresh = Cluster(cluster.directory, bookies)
@@ -204,7 +204,7 @@ def test_a_replica_that_is_down_may_have_the_entry(stack: Stack, cluster: Cluste
         with pytest.raises(StoreUnreachable, match=r"bookie-1 has a bad copy.*bookie-2 cannot be reached"):
             LedgerReader(cluster.bookies).read_entry(ledger.ledger_id, ledger.metadata, 0)
     finally:
-        stack[TWO].start()
+        start_killed(stack, TWO)
 
 
 @pytest.mark.parametrize("ensemble", [(ONE, TWO), (ONE, TWO, THREE)])

@@ -18,13 +18,21 @@ from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, S
 from clients.stores import Access
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack
-from tests.support.clients.bookies import Cluster, Written, failures_of, pack, recover_ledger, resume_frozen
+from tests.support.clients.bookies import (
+    Cluster,
+    Written,
+    failures_of,
+    pack,
+    recover_ledger,
+    resume_frozen,
+    start_killed,
+)
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, Refused, payloads_digest
 
 ONE, TWO, THREE = "bookie-1", "bookie-2", "bookie-3"
 READ_TIMEOUT = 2.0
 """Seconds that a test waits for a bookie that is frozen."""
-PATIENCE = 30.0
+LONG_TIMEOUT = 30.0
 """Seconds that a bookie may take which only waits for a processor."""
 DATAS = [b"entry %d" % number for number in range(200)]
 
@@ -35,7 +43,7 @@ def stack(three_bookies: Stack) -> Stack:
     return three_bookies
 
 
-def connected(stack: Stack, read_timeout: float = PATIENCE) -> tuple[LedgerDirectoryWriter, Bookies]:
+def connected(stack: Stack, read_timeout: float = LONG_TIMEOUT) -> tuple[LedgerDirectoryWriter, Bookies]:
     """Return a client of its own."""
     directory = LedgerDirectoryWriter(parse_store_url(f"{stack.zk_url}/ledgers"), Access())
     return directory, Bookies(directory.bookies, read_timeout=read_timeout)
@@ -185,7 +193,7 @@ def without_two(stack: Stack) -> Iterator[None]:
     """Bookie 2 dies when the test says so, and comes back afterwards."""
     yield
     if not stack["bookie-2"].alive:
-        stack[TWO].start()
+        start_killed(stack, TWO)
 
 
 @pytest.mark.usefixtures("without_two")
@@ -223,7 +231,7 @@ def test_a_dead_bookie_without_a_spare(stack: Stack, cluster: Cluster) -> None:
     with pytest.raises(StoreUnreachable, match=r"cannot be fenced: bookie-2 .*start these bookies"):
         recovered(cluster, unfenced)
 
-    stack[TWO].start()
+    start_killed(stack, TWO)
     directory, bookies = connected(stack)
     with directory, bookies:
         for ledger in (striped, unfenced):

@@ -10,14 +10,20 @@ import pytest
 
 from clients.bookkeeper import pool
 from clients.bookkeeper.digests import pack_entry
-from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
+from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.recovery import recover_ledgers
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import LedgerUnreadable
+from clients.stores import Access
+from models.store_url import parse_store_url
 from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import Stack
+from tests.support.waiting import wait_for
+
+_SESSION_LIMIT = 60.0
 
 # Far from the ids that a generator gives.
 _IDS = itertools.count(1_000_000)
@@ -151,6 +157,16 @@ def failures_of(bookies: Bookies, patch: pytest.MonkeyPatch) -> list[str]:
     patch.setattr(bookies, "quarantine", noted)
     patch.setattr(pool, "QUARANTINE_SECONDS", 600.0)
     return failures
+
+
+def start_killed(stack: Stack, name: str) -> None:
+    """Start a bookie of the first cluster that was killed, once its registration has ended.
+
+    One that meets its former registration as that expires shuts down, and its process stays (seen).
+    """
+    with LedgerDirectory(parse_store_url(f"{stack.zk_url}/ledgers"), Access()) as directory:
+        wait_for(f"the end of the session of {name}", lambda: name not in directory.bookies(), _SESSION_LIMIT)
+    stack[name].start()
 
 
 def resume_frozen(bookie: Server) -> None:
