@@ -415,6 +415,11 @@ def test_a_bookie_of_the_target_dies_during_the_copy(
         with pytest.raises(BookieNotWritable, match="needs 2 bookies, and the target has 1"):
             copy_batch(*clusters, [pair_id])
     finally:
+        wait_for(
+            "the end of the session of second-bookie-2",
+            lambda: "second-bookie-2" not in clusters[1].directory.bookies(),
+            _BACK_LIMIT,
+        )
         environment.stack["second-bookie-2"].start()
     assert clusters[1].directory.read([pair_id]) == [None]
 

@@ -8,6 +8,7 @@ import pytest
 
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack
+from tests.support.clients.bookies import start_killed
 from tests.support.clients.java_ledgers import Digest, JavaLedgers, Ledger, Refused, payloads_digest
 
 pytestmark = pytest.mark.exhaustive
@@ -88,7 +89,7 @@ def test_a_bookie_that_stops_ends_a_segment(java: JavaLedgers, stack: Stack, uri
         held.add(b"after")
         held.close()
     finally:
-        stack[first[0]].start()
+        start_killed(stack, first[0])
     [content] = java.read(uri, [held.ledger_id])
     assert (content.entries, sorted(content.segments)) == (21, [0, 20])
     assert first[0] not in content.segments[20]
