@@ -126,7 +126,8 @@ def test_a_switch_is_refused_while_metadata_move(stack: Stack, environment: Envi
     # On BookKeeper's own driver it could not follow to Oxia, and PRECHECK would say so.
     stack["second-bookie-1"].stop()
     before = ours(stack)
-    run = environment.operator.start(move(stack, throttle=0.002))
+    # The hold keeps the claim where the copy ends before all of this.
+    run = environment.operator.start(move(stack, throttle=0.002, hold_before_cutover=True))
     run.wait_for_phase(StorePhase.PRE_COPY)
     run.wait_until("the copy", lambda _: holder(stack) == f"metadata-store/{CLUSTER}")
     for plan in (switch(stack), switch(stack, cluster="rival", registry_path="/admin/other-registry")):
