@@ -55,7 +55,8 @@ def test_a_copy_stops_and_continues(shared_stack: SharedStack, environment: Envi
                     "validation_window": "PT0S",
                     "allow_no_brokers": True,
                     "throttle": SLOW,
-                    "auto_throttle": {"http": f"{server.base_url}/may-copy", "every": "1s"},
+                    # A slow answer of this busy process must not hold the copy.
+                    "auto_throttle": {"http": f"{server.base_url}/may-copy", "every": "1s", "timeout": "30s"},
                 }
             )
         )
@@ -66,7 +67,7 @@ def test_a_copy_stops_and_continues(shared_stack: SharedStack, environment: Envi
         status = run.wait_until_it_waits_for(WaitKind.AUTO_THROTTLE)
         assert status.waiting is not None
         assert f"{server.base_url}/may-copy: it answers 429" in status.waiting.why
-        held = wait_for("the claim", lambda: now if (now := claim()).held else None, 10)
+        held = wait_for("the claim", lambda: now if (now := claim()).held else None, 60)
         assert held.held == held.holder.mark
         # Without a limit a copy that is not held ends at once.
         run.set_throttle(None)
