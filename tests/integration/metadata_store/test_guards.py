@@ -22,6 +22,7 @@ from clients.cas.claims import read_claim
 from clients.errors import StoreConflict, Superseded
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_cas
+from clients.zookeeper.coordination import four_letter
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
 from models.metadata_store.claims import TargetClaim
@@ -33,6 +34,7 @@ from spark.metadata_store import jobs
 from tests.support.metadata_store import stores
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
 
 FEW = ["/tenants/a", "/tenants/b", "/tenants/c"]
 OTHERS = "/foreign/root"
@@ -429,12 +431,16 @@ def test_the_flag_is_repeated_at_each_check(place: Place, monkeypatch: pytest.Mo
 
 def test_a_session_that_ends_is_no_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool that stays connected to the source is reported, and a session that a server still lists is not."""
+    address = place.source.removeprefix("zk:").partition("/")[0]
     committed(place)
     (services,) = census(place.task()).services
     assert services == "other clients: connected to the source from 127.0.0.1"
 
     def close(_: float) -> None:
+        session = f"sid=0x{place.zookeeper.client_id[0]:x},"
         place.zookeeper.stop()
+        # It answers the end of a session before it closes the connection.
+        wait_for("the server to list it no more", lambda: session not in (four_letter(address, "cons") or ""), 30)
 
     monkeypatch.setattr(taking, "time", SimpleNamespace(sleep=close))
     services = census(place.task()).services
