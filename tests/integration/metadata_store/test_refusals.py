@@ -347,7 +347,8 @@ def test_addresses_without_a_zookeeper(stack: Stack, environment: Environment, s
     )
     assert why in summary
     assert "Kazoo" not in summary
-    assert time.monotonic() - begun < 8
+    # A whole migration on a busy machine, and the time that its resolver takes.
+    assert time.monotonic() - begun < 30
 
 
 def test_addresses_without_an_oxia(stack: Stack, environment: Environment) -> None:
