@@ -15,6 +15,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.clients.java_ledgers import JavaLedgers
 from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for, wait_until_equal
 
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
@@ -31,7 +32,7 @@ def exchange(stack: Stack, topic: str) -> set[int]:
     with closing(quiet_client(stack.broker_url)) as client, StackAdmin(stack.admin_urls[0]) as admin:
         reader = client.create_reader(topic_url(topic), pulsar.MessageId.earliest)
         client.create_producer(topic_url(topic)).send(topic.encode())
-        assert reader.read_next(timeout_millis=10_000).data() == topic.encode()
+        assert reader.read_next(timeout_millis=60_000).data() == topic.encode()
         return admin.ledgers(topic)
 
 
@@ -69,7 +70,9 @@ def test_a_stopped_broker_starts_on_the_configured_cluster(stack: Stack) -> None
     assert f"bookkeeperMetadataServiceUri={stack.second_bookkeeper_uri}" in _config(stack, "broker-2")
     before = {name: stack[name].pid for name in ("broker-1", "broker-2")}
     stack.use_bookies(stack.bookkeeper_uri)
-    assert all(stack[name].ready and stack[name].pid != pid for name, pid in before.items())
+    for name, pid in before.items():
+        assert stack[name].pid != pid
+        wait_for(f"{name} to be ready", lambda name=name: stack[name].ready, 60)
     assert exchange(stack, "first-again")
 
 
@@ -78,7 +81,8 @@ def test_both_clusters_survive_a_restart(stack: Stack) -> None:
     """The roots are written once: a stack that was down comes up on the same data, in both clusters."""
     stack.down()
     stack.up()
-    assert {row.name: row.state for row in stack.status()} == dict.fromkeys(stack.state.spec.names, "ready")
+    ready = dict.fromkeys(stack.state.spec.names, "ready")
+    wait_until_equal("the servers", lambda: {row.name: row.state for row in stack.status()}, ready, 60)
     assert exchange(stack, "once-more")
 
 

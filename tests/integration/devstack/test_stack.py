@@ -26,6 +26,7 @@ from pulsar_devstack.servers.containers import ContainerStack
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_until_equal
 
 SPEC = StackSpec(zookeepers=1, bookies=1, brokers=1, oxias=1, temporal=True)
 # Neither of these libraries has types.
@@ -40,7 +41,7 @@ def stack(make_stack: MakeStack) -> Stack:
     return make_stack(SPEC)
 
 
-def until(holds: Callable[[], bool], limit: float = 10.0) -> bool:
+def until(holds: Callable[[], bool], limit: float = 60.0) -> bool:
     """Return whether the condition becomes true within the limit, in seconds."""
     deadline = time.monotonic() + limit
     while not holds():
@@ -63,8 +64,10 @@ def read_znode(stack: Stack, path: str) -> bytes:
 
 def test_all_servers_are_ready(stack: Stack) -> None:
     """Every server of the spec answers its probe, and the Web UI its page."""
-    assert {row.name: row.state for row in stack.status()} == dict.fromkeys(SPEC.names, "ready")
-    assert httpx.get(stack.temporal_ui, timeout=10, follow_redirects=True, trust_env=False).is_success
+    # A probe takes a second at most, and a busy machine may take longer for an answer.
+    ready = dict.fromkeys(SPEC.names, "ready")
+    wait_until_equal("the servers", lambda: {row.name: row.state for row in stack.status()}, ready, 60)
+    assert httpx.get(stack.temporal_ui, timeout=60, follow_redirects=True, trust_env=False).is_success
 
 
 def test_ports_without_tls_are_found(stack: Stack) -> None:
@@ -129,7 +132,7 @@ def test_another_shell_sees_and_restarts_servers(stack: Stack) -> None:
     assert not stack["temporal"].alive
     other["temporal"].start()
     assert stack["temporal"].pid not in (None, before)
-    assert stack["temporal"].ready
+    assert until(lambda: stack["temporal"].ready)
 
 
 def test_a_running_stack_is_not_started_twice(stack: Stack, toolchain: Toolchain) -> None:
@@ -143,7 +146,8 @@ def test_a_server_that_cannot_start_shows_its_log(make_stack: MakeStack) -> None
     begin = time.monotonic()
     with pytest.raises(ServerFailed) as failure:
         make_stack(StackSpec(zookeepers=1, zookeeper_settings={"tickTime": "nonsense"}))
-    assert time.monotonic() - begin < 30
+    # Long before the time for a start is over.
+    assert time.monotonic() - begin < 120
     assert (failure.value.name, failure.value.exit_code) == ("zookeeper-1", 2)
     assert "nonsense" in "\n".join(failure.value.tail)
 
@@ -213,7 +217,7 @@ def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolcha
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=root, check=True, timeout=60)
     stack = Stack.open(tmp_path)
     try:
-        assert stack["oxia-1"].ready
+        assert until(lambda: stack["oxia-1"].ready)
     finally:
         stack.down()
     assert not stack["oxia-1"].alive
@@ -243,11 +247,11 @@ def test_pulsar_on_oxia_survives_a_kill_and_takes_another_broker(make_stack: Mak
 
 async def test_the_test_server_skips_time(toolchain: Toolchain) -> None:
     """Temporal's test server starts from the toolchain, and a day passes in less than a minute."""
-    begin = time.monotonic()
     async with await WorkflowEnvironment.start_time_skipping(
         test_server_existing_path=str(toolchain.test_server), test_server_startup_timeout=timedelta(minutes=2)
     ) as environment:
+        begin = time.monotonic()
         before = await environment.get_current_time()
         await environment.sleep(timedelta(days=1))
         assert await environment.get_current_time() - before >= timedelta(days=1)
-    assert time.monotonic() - begin < 60
+        assert time.monotonic() - begin < 60
