@@ -21,6 +21,7 @@ from tests.integration.topic_controller.test_pruning import exists
 from tests.support.stacks import MakeStack
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.flowing import SOME
+from tests.support.topic_controller.listed_topics import wait_until_none_is_listed
 from tests.support.topic_controller.oracle import Oracle
 from tests.support.topic_controller.registrar import Registrar
 from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
@@ -121,6 +122,6 @@ def test_on_oxia(control: Control, stack: Stack, admin: PulsarAdmin, store: CasS
         traffic.leave("c1")
         at_rest(second, store, {"c0": (2, 5, 6)})
     assert second.delete() == "public/default/on-oxia is deleted"
-    assert [topic for topic in admin.topics.names("public/default") if "/on-oxia.scalable." in topic] == []
+    wait_until_none_is_listed(admin, second.name)
     assert (store.get(record_path(second.name)), store.children(record_path(second.name))) == (None, [])
     assert store.children(ROOT) == []

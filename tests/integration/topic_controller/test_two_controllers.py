@@ -39,6 +39,7 @@ from tests.support.scalable_topic.operations import carried_out
 from tests.support.scalable_topic.topics import delete_scalable
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.flowing import SOME, flowing
+from tests.support.topic_controller.listed_topics import wait_until_none_is_listed
 from tests.support.topic_controller.oracle import published
 from tests.support.topic_controller.traffic import ORDERED as BILL
 from tests.support.waiting import wait_for, wait_until_equal
@@ -238,7 +239,7 @@ def test_moves_in_both_directions(
     move(page, page.back[3], clients, THEIRS, OURS)
     move(page, page.there[3], clients, OURS, THEIRS)
     page.run_all(page.there[5])
-    assert [topic for topic in admin.topics.names("shop/live") if "/orders.scalable." in topic] == []
+    wait_until_none_is_listed(admin, ours.name)
     page.run_all(page.back[1])
     move(page, page.back[3], clients, THEIRS, OURS)
     theirs = TopicName.parse("shop/live/orders-5")
