@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from pulsar_devstack.servers.ports import PortBlock
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.clients.certificates import Authority
@@ -84,6 +85,14 @@ def open_gateway(environment: Environment, stack: Stack, tmp_path: Path) -> Iter
     yield open_
     for process in opened:
         process.kill()
+
+
+@pytest.fixture
+def own_port() -> Generator[int]:
+    """A port that no other program takes before a gateway listens there."""
+    block = PortBlock()
+    yield block.take(set())
+    block.release()
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from tests.support.gateway.processes import GatewayProcess
 from tests.support.gateway.tokens import token_entry
 from tests.support.lifecycle.environment import Environment
 from tests.support.releases import native_topics
+from tests.support.topic_controller.listed_topics import wait_until_none_is_listed
 from tests.support.waiting import wait_for, wait_until_equal
 
 NO_CONTENT = HTTPStatus.NO_CONTENT
@@ -71,7 +72,7 @@ def test_the_lifecycle_of_a_topic(root: httpx.Client, admin: PulsarAdmin) -> Non
     wait_for("the topic in the list", lambda: listed in root.get(SPACE).json(), 30)
     for _ in range(2):
         assert root.delete(f"{SPACE}/rest-life").status_code == NO_CONTENT
-        assert not [topic for topic in admin.topics.names("public/default") if "/rest-life.scalable." in topic]
+        wait_until_none_is_listed(admin, name)
         assert root.get(f"{SPACE}/rest-life").status_code == HTTPStatus.NOT_FOUND
         put(root, f"{SPACE}/rest-life")
     root.delete(f"{SPACE}/rest-life")
@@ -164,12 +165,9 @@ def _leave(consumers: list[StreamConsumer]) -> None:
         consumer.close()
 
 
-def test_the_address_in_the_layout(open_gateway: OpenGateway, stack: Stack) -> None:
+def test_the_address_in_the_layout(open_gateway: OpenGateway, own_port: int, stack: Stack) -> None:
     """Consumers find the gateway of a topic in its layout, without being configured with its address."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    gateway = open_gateway(port=str(port), public_url=f"http://127.0.0.1:{port}")
+    gateway = open_gateway(port=str(own_port), public_url=f"http://127.0.0.1:{own_port}")
     with operator(gateway.url) as anybody, ScalableClient(stack.broker_url) as client:
         put(anybody, f"{SPACE}/rest-found")
         put(anybody, f"{SPACE}/rest-found/subscriptions/bill")

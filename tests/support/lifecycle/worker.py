@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from pulsar_devstack.servers import processes
+from pulsar_devstack.servers.ports import PortBlock
 from tests.support.waiting import wait_for
 
 _ROOT = Path(__file__).parents[3]
@@ -42,7 +42,9 @@ class WorkerProcess:
         **settings: str,
     ) -> None:
         self.log = folder / "worker.log"
-        self.metrics_address = f"127.0.0.1:{_free_port()}"
+        # No other program takes it while the worker is down.
+        self._ports = PortBlock()
+        self.metrics_address = f"127.0.0.1:{self._ports.take(set())}"
         self._ready_file = folder / "worker.ready"
         self._cwd, self._program = cwd, program
         self._child: subprocess.Popen[bytes] | None = None
@@ -137,6 +139,7 @@ class WorkerProcess:
             os.kill(self._child.pid, signal.SIGKILL)
             self._child.wait(_END_LIMIT)
         self._end_session(timeout=0)
+        self._ports.release()
 
     def story(self, headline: str) -> str:
         """Return a headline with the end of the log, and the exit code if the worker has ended."""
@@ -177,9 +180,3 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
