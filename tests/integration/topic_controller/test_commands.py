@@ -16,6 +16,7 @@ from process.exit_codes import ExitCode
 from pulsar_devstack.servers.stack import Stack
 from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
+from tests.support.waiting import wait_for
 
 TOPIC = "persistent://public/default/commanded"
 
@@ -68,7 +69,8 @@ def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
     assert "backlog of bill: 0 messages" in command("topic-controller", "stats", TOPIC)
     assert "bill has no consumers" in command("topic-controller", "consumers", TOPIC, "bill")
     row = {"cluster": stack.state.spec.cluster, "topic": "public/default/commanded", "doing": "IDLE"}
-    assert row in _json(command("topic-controller", "list", "-o", "json"))
+    # Temporal lists a workflow, and its search attributes, some time after they changed.
+    wait_for("the topic in the list", lambda: row in _json(command("topic-controller", "list", "-o", "json")), 30)
     _refusals(command, workflow_id)
     # All three were sealed a moment ago; nothing was ever in them.
     pruned = PruneResult.model_validate_json(command("topic-controller", "prune", TOPIC, "-o", "json"))
@@ -80,7 +82,7 @@ def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
     assert command("topic-controller", "auto-scale", TOPIC, "--policy", "off") == "off\n"
     assert "audit is deleted" in command("topic-controller", "unsubscribe", TOPIC, "audit")
     assert "public/default/commanded is deleted" in command("topic-controller", "delete", TOPIC, "--yes")
-    assert "commanded" not in command("topic-controller", "list")
+    wait_for("a list without the topic", lambda: "commanded" not in command("topic-controller", "list"), 30)
 
 
 def test_an_input_is_checked(command: Command, stack: Stack) -> None:
