@@ -37,6 +37,7 @@ pytestmark = pytest.mark.parametrize("stack", with_sample("4.0"), indirect=True,
 
 SPACE = "persistent://public/default"
 BATCH = 10
+_LONG_DELAY_MS = 20_000
 # Computed with the Java client of 5.0.1, for four equal segments.
 SEGMENT_OF = {"": 0, "a": 0, "b": 2, "key-1": 2, "key-2": 3, "order-17": 0, "Ünïcode": 3, "日本語": 2, "😀": 2}
 
@@ -54,7 +55,11 @@ def test_a_batch_with_a_negative_acknowledgement(control: Control, client: Scala
     controller.subscribe("work", SubscriptionKind.QUEUE)
     with (
         client.create_producer(
-            controller.input.topic, ProducerOptions(batching_enabled=True, batching_max_publish_delay_ms=500)
+            controller.input.topic,
+            # It waits for all of them, however long this process takes.
+            ProducerOptions(
+                batching_enabled=True, batching_max_messages=BATCH, batching_max_publish_delay_ms=_LONG_DELAY_MS
+            ),
         ) as producer,
         client.subscribe(
             controller.input.topic, "work", ConsumerOptions(negative_ack_redelivery_delay_ms=500)
@@ -128,7 +133,8 @@ def test_a_topic_that_is_created_again(control: Control, stack: Stack) -> None:
         # Each sees the new layout by itself, and says until then that the topic was deleted.
         for consumer in (stream, queue):
             assert wait_for("it to continue", lambda consumer=consumer: _received(consumer), 60).data() == b"new"
-        assert stream.segments == queue.segments == [0, 1]
+        # The message came from one of them.
+        wait_until_equal("both segments", lambda: (stream.segments, queue.segments), ([0, 1], [0, 1]), 60)
     controllers[1].delete(force=True)
 
 
@@ -136,7 +142,7 @@ def test_bad_messages(control: Control, client: ScalableClient) -> None:
     """A refused message is reported at once, and the others of the segment are stored."""
     controller = control(f"{SPACE}/bad-messages", segments=1)
     controller.subscribe("work", SubscriptionKind.QUEUE)
-    with client.create_producer(controller.input.topic, ProducerOptions(send_timeout_millis=10_000)) as producer:
+    with client.create_producer(controller.input.topic, ProducerOptions(send_timeout_millis=180_000)) as producer:
         for said in ({"properties": {"n": 1}}, {"partition_key": b"k"}, {"event_timestamp": 1.5}):
             with pytest.raises(TypeError, match="must be"):
                 producer.send(b"bad", **said)  # pyright: ignore[reportArgumentType] - what is tested
@@ -144,7 +150,8 @@ def test_bad_messages(control: Control, client: ScalableClient) -> None:
         with pytest.raises(ScalableError, match="MessageTooBig"):
             producer.send(bytes(20_000_000), partition_key="k")
         producer.send(b"good", partition_key="k")
-        assert time.monotonic() - begun < 5
+        # Long before the time for a message is over.
+        assert time.monotonic() - begun < 60
     controller.delete(force=True)
 
 

@@ -154,7 +154,7 @@ def test_a_layout_that_is_published_again(control: Control, admin: PulsarAdmin) 
     def compacted() -> int:
         return admin.topics.stats(topic).compaction.last_compaction_succeed_timestamp
 
-    first = wait_for("the compaction", compacted, 30)
+    first = wait_for("the compaction", compacted, 90)
     controller.terminate()
     again = control(controller.input.topic, segments=1)
     again.until(lambda status: status.epoch == 16 and not status.doing)
