@@ -78,7 +78,15 @@ class Cluster:
 def cluster(make_stack: MakeStack) -> Cluster:
     """One broker and one bookie on a ZooKeeper each, two empty Oxias, and a message of the first era."""
     spec = StackSpec(
-        zookeepers=1, second_zookeepers=1, oxias=2, bookies=1, brokers=1, cluster=CLUSTER, ledgers_apart=True
+        zookeepers=1,
+        second_zookeepers=1,
+        oxias=2,
+        bookies=1,
+        brokers=1,
+        cluster=CLUSTER,
+        ledgers_apart=True,
+        # A broker deletes topics that no client has used for a minute, and a migration may take longer.
+        broker_settings={"brokerDeleteInactiveTopicsEnabled": "false"},
     )
     made = Cluster(make_stack(spec), [], set())
     made.send(b"before")

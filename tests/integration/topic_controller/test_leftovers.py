@@ -15,9 +15,16 @@ from pulsar_devstack.traffic.pulsar_client import pulsar
 from pulsar_scalable import ScalableClient
 from tests.integration.topic_controller.conftest import Control
 
-SPLIT = "persistent://public/default/taken-by-a-split"
+SPACE = "public/leftovers"
+SPLIT = f"persistent://{SPACE}/taken-by-a-split"
 OLD = "persistent://public/default/of-an-earlier-release"
 NEW = "persistent://public/default/taken-at-first"
+# By default, brokers delete what no client has used for a minute.
+_KEEP_UNUSED = {
+    "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+    "maxInactiveDurationSeconds": 60,
+    "deleteWhileInactive": False,
+}
 
 
 def _send(stack: Stack, topic: TopicName, count: int) -> None:
@@ -30,6 +37,7 @@ def _send(stack: Stack, topic: TopicName, count: int) -> None:
 
 def test_a_split_skips_names_of_existing_topics(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """Existing topics that have ended or hold messages become no segments, and stay; an empty one becomes a segment."""
+    admin.namespaces.create(SPACE, {"bundles": {"numBundles": 4}, "inactive_topic_policies": _KEEP_UNUSED})
     name = TopicName.parse(SPLIT)
     ended, filled, empty = (
         segment_topic(name, descriptor) for descriptor in ("0000-7fff-1", "8000-ffff-4", "0000-7fff-5")
