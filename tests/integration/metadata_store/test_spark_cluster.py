@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -47,6 +48,7 @@ CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_REGISTERING = re.compile(r"Registering worker(.+?) with ")
 
 
 class SparkCluster(NamedTuple):
@@ -167,7 +169,8 @@ def _bare_python(folder: Path) -> Path:
 
 
 def _registered(log: Path) -> int:
-    return sum("Registering worker" in line for line in processes.tail(log, 200))
+    # A worker that gets no answer in time asks again.
+    return len({worker for line in processes.tail(log, 200) for worker in _REGISTERING.findall(line)})
 
 
 def _free_port() -> int:

@@ -52,9 +52,17 @@ class Ensemble:
         return wait_for("a leader", self._leader, _LEADER_LIMIT)
 
     def follower(self) -> Server:
-        """Return a server that follows the leader."""
+        """Return a server that follows the leader.
+
+        Raises:
+            AssertionError: none did in time.
+        """
         leader = self.leader()
-        return next(server for server in self._servers() if server.name != leader.name and server.ready)
+
+        def follows() -> Server | None:
+            return next((server for server in self._servers() if server.name != leader.name and server.ready), None)
+
+        return wait_for("a follower", follows, _LEADER_LIMIT)
 
     @contextmanager
     def lagging(self, follower: Server, seconds: float) -> Generator[None]:
