@@ -33,7 +33,10 @@ ResultT = TypeVar("ResultT")
 LIMIT = 120.0
 """Seconds that a test waits for a phase, or for the end, unless it says otherwise."""
 
+_HISTORIES_LIMIT = 480.0
 _CALL = timedelta(seconds=10)
+# A worker answers, which a busy machine may keep from it.
+_QUERY = timedelta(seconds=60)
 
 
 class Operator:
@@ -79,8 +82,8 @@ class Operator:
         return Run(self, handle)
 
     def histories(self) -> list[bytes]:
-        """Return the histories of all workflows, as Temporal keeps them."""
-        return self.wait(self._histories(), LIMIT)
+        """Return the histories of all workflows, as Temporal keeps them: at the end of a session many hundreds."""
+        return self.wait(self._histories(), _HISTORIES_LIMIT)
 
     async def _histories(self) -> list[bytes]:
         histories = [
@@ -288,7 +291,7 @@ class Run:
 
     def query(self, name: str, answer: type[ResultT]) -> ResultT:
         """Ask a query."""
-        return self._operator.wait(self._handle.query(name, result_type=answer, rpc_timeout=_CALL), 15)
+        return self._operator.wait(self._handle.query(name, result_type=answer, rpc_timeout=_QUERY), 65)
 
     def reset(self, activity: str = "") -> None:
         """Reset the workflow to the task that scheduled an activity for the first time.
