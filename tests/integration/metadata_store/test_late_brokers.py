@@ -22,7 +22,7 @@ from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.releases import SAMPLED_ON_ANOTHER, live_migrations
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = [live_migrations, *SAMPLED_ON_ANOTHER]
 
@@ -33,6 +33,9 @@ def stack(make_stack: MakeStack) -> Stack:
     made = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster="steps"))
     send_to(made.broker_url, ["one"])
     made["broker-2"].stop()
+    # Where it was killed in the end, its session lasts for longer.
+    with open_reader(parse_store_url(made.zk_url), Access()) as source:
+        wait_until_equal("the number of brokers", lambda: len(brokers(source)), 1, 60)
     return made
 
 

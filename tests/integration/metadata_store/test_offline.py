@@ -109,6 +109,7 @@ def test_failback_to_zookeeper(stack: Stack, environment: Environment) -> None:
 def _stop(stack: Stack) -> None:
     for name in SERVICES:
         stack[name].stop()
+    stores.wait_until_unused(stack.zk_url, stack.oxia_url)
 
 
 def _start(stack: Stack, url: str) -> None:

@@ -22,6 +22,7 @@ from tests.support.clients.old_oxia import OldOxia
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_until_equal
 
 # The library has no types.
 security: Any = importlib.import_module("kazoo.security")
@@ -36,6 +37,13 @@ def stack(make_stack: MakeStack) -> Stack:
     made = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, cluster=CLUSTER))
     hosts = made.zk_url.removeprefix("zk:")
     made.reconfigure("bookie-1", metadataServiceUri=f"zk+null://{hosts}/ledgers")
+    with stores.kazoo(made.zk_url) as client:
+
+        def participants() -> list[str]:
+            return client.get_children(PARTICIPANTS) if client.exists(PARTICIPANTS) else []
+
+        # The end of its old session is a write, too.
+        wait_until_equal("the participants", participants, [], 60)
     return made
 
 

@@ -65,6 +65,7 @@ class Cluster:
         """Stop the broker, and then the bookie."""
         for name in ("broker-1", "bookie-1"):
             self.stack[name].stop()
+        stores.wait_until_unused(*self.zookeepers, *self.oxias)
 
     def start(self, brokers_store: str, ledgers_store: str) -> None:
         """Start the bookie and the broker, or restart them, with these stores."""

@@ -89,6 +89,7 @@ def test_offline_to_another_zookeeper(make_stack: MakeStack, environment: Enviro
     assert "SERVICES_RUNNING" in str(refused)
     for name in ("broker-1", "bookie-1"):
         stack[name].stop()
+    stores.wait_until_unused(stack.zk_url)
 
     report = environment.operator.run(input)
 

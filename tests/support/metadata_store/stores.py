@@ -13,12 +13,14 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from clients.oxia import oxia_pb2 as pb
+from tests.support.waiting import wait_until_equal
 
 COORDINATOR = "/pulsar/migration-coordinator"
 FLAG = f"{COORDINATOR}/migration"
 CLAIM = f"{COORDINATOR}/pulsar-migrate"
 _SERVICE = "/io.streamnative.oxia.proto.OxiaClient"
 _TIMEOUT = 20.0
+_SESSIONS_LIMIT = 60.0
 _WINDOW = 500
 _CONTAINER_OR_TTL = 1 << 63
 # Parents whose next sequential child must not get a number that was given before.
@@ -149,6 +151,16 @@ def last_zxid(zk_url: str, *, digest: str = "") -> int:
 def persistent(tree: Mapping[str, Znode] | Mapping[str, OxiaRecord]) -> set[str]:
     """Return the paths of the nodes that belong to no session."""
     return {path for path, node in tree.items() if not node.ephemeral}
+
+
+def wait_until_unused(*urls: str) -> None:
+    """Wait until no session has a record in these stores: that of a service which was killed lasts for longer."""
+
+    def held() -> set[str]:
+        trees = [read_zookeeper(url) if url.startswith("zk:") else read_oxia(url) for url in urls]
+        return {path for tree in trees for path in set(tree) - persistent(tree)}
+
+    wait_until_equal("the records of sessions", held, set[str](), _SESSIONS_LIMIT)
 
 
 def ledger_ids(paths: set[str]) -> set[int]:
