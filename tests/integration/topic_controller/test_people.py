@@ -16,6 +16,7 @@ from clients.cas.store import CasStore, remove_tree
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest
+from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from pulsar_scalable import ClientOptions, ConsumerOptions, ScalableClient, ScalableProducer, StreamConsumer
@@ -43,6 +44,15 @@ def clients(stack: Stack, controller: Controller) -> Generator[tuple[ScalablePro
         yield producer, consumer
 
 
+def _limit(stack: Stack, admin: PulsarAdmin, policy: str, limit: int) -> None:
+    """Set a limit of a namespace, and wait until each broker has it."""
+    admin.namespaces.set_policy("public/limited", (policy,), limit)
+    for url in stack.admin_urls:
+        with StackAdmin(url) as broker:
+            policies = broker.namespaces.policies
+            wait_until_equal(policy, lambda policies=policies: policies("public/limited").raw.get(policy), limit, 30)
+
+
 def test_limits_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
     """A change that a limit forbids is refused and leaves nothing; other changes continue."""
     admin.namespaces.create("public/limited", {"bundles": {"numBundles": 4}})
@@ -50,19 +60,19 @@ def test_limits_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmi
     controller.subscribe("bill")
     layout = controller.layout()
     names = {*admin.topics.names("public/limited")}
-    admin.namespaces.set_policy("public/limited", ("max_topics_per_namespace",), 1)
+    _limit(stack, admin, "max_topics_per_namespace", 1)
     refusal = controller.refusal("split", SplitRequest(segment=0)).message
     assert "maximum number of topics" in refusal
     assert {*admin.topics.names("public/limited")} == names
     assert (controller.layout().segments, controller.layout().epoch) == (layout.segments, layout.epoch)
-    admin.namespaces.set_policy("public/limited", ("max_topics_per_namespace",), 100)
+    _limit(stack, admin, "max_topics_per_namespace", 100)
     # Ids of a change that was given up come no more.
     assert [segment.descriptor for segment in controller.merge(0, 1).active] == ["0000-ffff-4"]
     # A consumer has created its cursor on one segment by itself.
     layout = controller.split(4)
     mine, other = (segment_topic(controller.name, segment.descriptor) for segment in layout.active)
     admin.subscriptions.create(mine, "audit")
-    admin.namespaces.set_policy("public/limited", ("max_subscriptions_per_topic",), 1)
+    _limit(stack, admin, "max_subscriptions_per_topic", 1)
     request = SubscriptionRequest(name="audit", kind=SubscriptionKind.QUEUE)
     assert "maximum number of subscriptions" in controller.refusal("create_subscription", request).message
     assert {*controller.status().subscriptions} == {"bill"}
