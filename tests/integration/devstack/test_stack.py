@@ -73,7 +73,8 @@ def test_all_servers_are_ready(stack: Stack) -> None:
 def test_ports_without_tls_are_found(stack: Stack) -> None:
     """Each port of Pulsar's servers serves a client without TLS."""
     names = ["zookeeper-1.client", "bookie-1.client", "bookie-1.http", "broker-1.client", "broker-1.http"]
-    assert plain_ports(stack) == names
+    # A server has a second, and the first connection may take longer.
+    wait_until_equal("the ports", lambda: plain_ports(stack), names, 60)
 
 
 def test_messages_survive_kills_of_bookie_and_broker(stack: Stack) -> None:
