@@ -201,13 +201,13 @@ def test_two_gateways(open_gateway: OpenGateway, stack: Stack) -> None:
         consumers = {
             name: client.subscribe_stream(topic, "bill", ConsumerOptions(consumer_name=name)) for name in ("a", "b")
         }
-        wait_until_equal("a segment for each", lambda: _read(consumers), {"a": [0], "b": [1]}, 30)
+        wait_until_equal("a segment for each", lambda: _read(consumers), {"a": [0], "b": [1]}, 90)
         gone.kill()
         assert second.post(f"{SPACE}/rest-two/split/1").status_code == NO_CONTENT
         consumers["c"] = client.subscribe_stream(topic, "bill", ConsumerOptions(consumer_name="c"))
-        wait_until_equal("a segment for each of three", lambda: _read(consumers), {"a": [0], "b": [2], "c": [3]}, 30)
+        wait_until_equal("a segment for each of three", lambda: _read(consumers), {"a": [0], "b": [2], "c": [3]}, 90)
         consumers.pop("a").close()
-        wait_until_equal("its segments to be read", lambda: _read(consumers), {"b": [0, 3], "c": [2]}, 30)
+        wait_until_equal("its segments to be read", lambda: _read(consumers), {"b": [0, 3], "c": [2]}, 90)
         _leave([*consumers.values()])
         assert second.delete(f"{SPACE}/rest-two?force=true").status_code == NO_CONTENT
 

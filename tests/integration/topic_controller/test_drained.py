@@ -77,11 +77,11 @@ def test_redelivered_messages_of_a_drained_segment_are_read(control: Control, st
             producer.send(b"new", partition_key=key)
         count = len(KEYS)
         assert _received(consumer, 2 * count) == [b"old"] * count + [b"new"] * count
-        wait_until_equal("the new segments to be read", lambda: consumer.segments, [1, 2], 30)
+        wait_until_equal("the new segments to be read", lambda: consumer.segments, [1, 2], 90)
         old = segment_topic(controller.name, "0000-ffff-0")
         admin.subscriptions.reset_to(old, "bill", EARLIEST)
         assert _received(consumer, count) == [b"old"] * count
-        wait_until_equal("the new segments to be read again", lambda: consumer.segments, [1, 2], 30)
+        wait_until_equal("the new segments to be read again", lambda: consumer.segments, [1, 2], 90)
         producer.send(b"last", partition_key="0")
         assert _received(consumer, 1) == [b"last"]
         assert admin.topics.stats(old).subscriptions["bill"].msg_backlog == 0
@@ -110,7 +110,7 @@ def test_messages_that_were_not_read_before(control: Control, stack: Stack, admi
             controller.split(0)
             send(b"new")
             assert _received(consumer, 2 * count) == [b"old"] * count + [b"new"] * count
-            wait_until_equal("the new segments to be read", lambda: consumer.segments, [1, 2], 30)
+            wait_until_equal("the new segments to be read", lambda: consumer.segments, [1, 2], 90)
         old = segment_topic(controller.name, "0000-ffff-0")
         admin.subscriptions.reset_to(old, "bill", EARLIEST)
         send(b"last")

@@ -56,7 +56,7 @@ def consume(stack: Stack, admin: PulsarAdmin, topic: TopicName, subscription: st
                     consumer.acknowledge(message)
             return remaining() == wanted
 
-        wait_for("the messages to be consumed", is_consumed, 30)
+        wait_for("the messages to be consumed", is_consumed, 90)
 
 
 def exists(admin: PulsarAdmin, topic: TopicName) -> bool:
