@@ -16,6 +16,8 @@ from models.store_url import StoreUrl
 BROKERS = b"/loadbalance/brokers"
 """Parent of the brokers' registrations, which exist while their sessions live."""
 
+_ABOVE_BROKERS = b"/loadbalance"
+
 # Read-only bookies register below their own node; they still use the store.
 _BOOKIES = (b"/ledgers/available", b"/ledgers/available/readonly")
 # Ephemerals of a broker: its registration, its bundles, names of producers, and its participation in a migration of the
@@ -85,9 +87,13 @@ def persistent_registration(reader: StoreReader, parents: Sequence[bytes] = (BRO
 
 
 def brokers_mark(reader: StoreReader) -> int:
-    """Return a number that changes whenever a broker registers or unregisters."""
-    (parent,) = reader.read([BROKERS])
-    return parent.children_changed if isinstance(parent, Record) else 0
+    """Return a number that changes whenever a broker registers or unregisters.
+
+    ZooKeeper deletes the parent of the registrations when it is empty. Then the node above knows when that was: a
+    parent that was missing before and is missing again may have been there in between.
+    """
+    nodes = reader.read([BROKERS, _ABOVE_BROKERS])
+    return next((node.children_changed for node in nodes if isinstance(node, Record)), 0)
 
 
 def none_since(reader: StoreReader, mark: int) -> bool:

@@ -22,7 +22,7 @@ from activities.bookie_cluster.progress import SwitchProgress
 from activities.lifecycle.context import ActivityContext
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
 from activities.pulsar.brokers import SeenCluster, bookie_cluster_of
-from activities.pulsar.registrations import Service, brokers_mark
+from activities.pulsar.registrations import BROKERS, Service, brokers_mark
 from activities.pulsar.releases import SeenBroker
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerRecord
@@ -407,6 +407,21 @@ def test_no_directive_if_a_broker_registered(scene: Scene) -> None:
     assert scene.directed() == ""
     assert scene.direct().alone
     assert scene.directed() == "b"
+
+
+def test_no_directive_if_a_broker_registered_below_a_parent_that_is_gone(scene: Scene) -> None:
+    """ZooKeeper deletes the parent of registrations whenever it is empty; a broker that came in between is noticed."""
+    parent = BROKERS.decode()
+    scene.store.create(parent.rpartition("/")[0], b"")
+    scene.store.delete(parent, -1)
+    mark = scene.mark()
+    scene.store.create(parent, b"")
+    scene.register(ONE)
+    scene.register()
+    scene.store.delete(parent, -1)
+    assert not scene.direct(since=mark).alone
+    assert scene.directed() == ""
+    assert scene.direct().alone
 
 
 def test_a_broker_that_registers_at_the_directive_is_reported(scene: Scene) -> None:
