@@ -6,6 +6,7 @@ The tests share one cluster and run in their order: each starts where the one be
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgress, read_failed
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.layout import ledger_path
-from clients.bookkeeper.ledgers import LedgerDirectoryWriter
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.errors import StoreConflict, Superseded
 from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.stores import Access
@@ -74,14 +75,13 @@ def environment(make_stack: MakeStack, engine: SparkEngine) -> SwitchEnvironment
     environment = SwitchEnvironment(stack, Steps(engine))
     environment.send()
     # Brokers write positions some time after an acknowledgement, and the first one of each makes a ledger.
-    wait_until_equal("ledgers of positions", lambda: len(_positions(environment)), len(TOPICS), 30)
+    wait_until_equal("ledgers of positions", lambda: len(_positions(environment.source())), len(TOPICS), 30)
     return environment
 
 
-def _positions(environment: SwitchEnvironment) -> list[int]:
+def _positions(ledgers: Mapping[int, LedgerRecord]) -> list[int]:
     """Return the ledgers of the subscriptions' positions."""
-    ledgers = environment.source().items()
-    return [number for number, ledger in ledgers if ledger.metadata.custom_map.get("pulsar/cursor") == b"half"]
+    return [number for number, ledger in ledgers.items() if ledger.metadata.custom_map.get("pulsar/cursor") == b"half"]
 
 
 def test_precheck_finds_low_ids_and_writes_nothing(environment: SwitchEnvironment) -> None:
@@ -108,7 +108,7 @@ def test_a_ledger_that_is_created_during_the_precheck_is_not_lost(
     environment: SwitchEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ledger that a broker creates after all were listed, and then refers to, does not count as lost."""
-    made = _positions(environment)[0]
+    made = _positions(environment.source())[0]
 
     def listed(*given: Any) -> ClusterInspection | None:
         inspection = inspect(*given)
@@ -306,7 +306,7 @@ def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironm
         wait_for("the tail to wait for the broker", lambda: _waits_for(task.context) is WaitKind.BROKERS_RETURNED, 20)
         assert any(not record.metadata.closed for record in environment.source().values())
         environment.stack["broker-1"].kill()
-        done = pending.result(60)
+        done = pending.result(240)
 
     # The copy restarts, with new counts, if ZooKeeper deletes the brokers' empty container before its last check. All
     # ledgers may be verified by then, so the counts do not tell that open ledgers were closed; their metadata does.
@@ -374,6 +374,8 @@ def test_census_counts_new_and_misrouted_ledgers(environment: SwitchEnvironment)
     environment.move_broker(environment.stack.second_bookkeeper_uri)
     environment.assert_all()
     environment.send()
+    # The census and this test list ledgers one after the other: none may come in between.
+    wait_until_equal("ledgers of positions", lambda: len(_new_positions(environment)), len(TOPICS), 30)
     misrouted = write_ledger(environment.stack.bookkeeper_uri, DATA)
 
     census = environment.steps.run(cleaning.take_census, environment.input())
@@ -385,6 +387,11 @@ def test_census_counts_new_and_misrouted_ledgers(environment: SwitchEnvironment)
     assert census.targets.ledgers == len(environment.verified().keys() & environment.source().keys())
     assert census.targets.retained == 2, "the misrouted ledger, and the one that could not be copied"
     delete_ledger(environment.stack.bookkeeper_uri, misrouted)
+
+
+def _new_positions(environment: SwitchEnvironment) -> set[int]:
+    """Return the ledgers of positions that brokers have created in the target."""
+    return {*_positions(environment.target())} - environment.source().keys()
 
 
 def test_rollback_copies_new_ledgers_back(environment: SwitchEnvironment) -> None:

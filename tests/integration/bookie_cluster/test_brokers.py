@@ -126,7 +126,7 @@ class Place:
             reader = client.create_reader(topic_url(TOPIC), pulsar.MessageId.earliest)
             numbers: list[int] = []
             while reader.has_message_available():
-                numbers.append(int(reader.read_next(10_000).data()))
+                numbers.append(int(reader.read_next(30_000).data()))
             return numbers
 
 
@@ -249,7 +249,10 @@ def test_a_broker_that_registered_and_left_is_noticed(place: Place) -> None:
         assert not registry.set_target(task, Direction.FORWARD, mark).alone
         with task.registry() as opened:
             assert opened.switch_target() == before
-        assert registry.set_target(steps.task(input), Direction.FORWARD, brokers_mark(store)).alone
+        # ZooKeeper deletes the empty parent of registrations within a minute, and that counts as a change, too.
+        assert any(
+            registry.set_target(steps.task(input), Direction.FORWARD, brokers_mark(store)).alone for _ in range(2)
+        )
 
 
 def test_started_means_all_of_them_on_the_right_side(place: Place) -> None:

@@ -118,7 +118,7 @@ class SwitchEnvironment:
             for number in range(MESSAGES):
                 producer.send(_Thing(number=self.sent + number))
             for _ in range(MESSAGES // 2):
-                consumer.acknowledge(consumer.receive(10_000))
+                consumer.acknowledge(consumer.receive(30_000))
         self.sent += MESSAGES
         client.close()
 
@@ -130,7 +130,7 @@ class SwitchEnvironment:
             reader = client.create_reader(topic_url(name), pulsar.MessageId.earliest, schema=schema.JsonSchema(_Thing))
             numbers = messages[name] = []
             while reader.has_message_available():
-                numbers.append(reader.read_next(10_000).value().number)
+                numbers.append(reader.read_next(30_000).value().number)
         client.close()
         return messages
 
