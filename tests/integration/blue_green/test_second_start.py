@@ -12,7 +12,7 @@ from models.lifecycle.verbs import Verb
 from models.store_url import parse_store_url
 from pulsar_devstack.traffic.pulsar_client import send_to
 from pulsar_devstack.traffic.runner import Traffic
-from tests.support.blue_green.backlogs import received, sent
+from tests.support.blue_green.backlogs import received, require_sent, sent
 from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
@@ -67,7 +67,9 @@ def test_terminated_during_a_batch(clusters: Clusters, environment: Environment,
         assert report.outcome is Outcome.DONE, report
         traffic.wait_for_more(10)
         traffic.verify()
-        assert received(clusters.green.broker_url, str(topics[0]), "idle") == sent(traffic, topics[0])
+        expected = sent(traffic, topics[0])
+        backlog = received(clusters.green.broker_url, str(topics[0]), "idle", least=len(expected))
+        require_sent(backlog, expected, traffic)
     assert clusters.blue_admin.namespaces.publish_rate(f"{tenant}/one") is None
 
 
@@ -123,7 +125,7 @@ def test_backlog_that_was_not_drained_in_time(clusters: Clusters, environment: E
     input = clusters.input(**_fields("undrained", drain_timeout="PT3S"))
     failed = environment.operator.refusal(input, _LIMIT)
     assert "subscription idle has 3 messages left, and no consumer" in failed.message
-    assert len(received(clusters.blue.broker_url, str(topic), "idle", acknowledge=True)) == 3
+    assert len(received(clusters.blue.broker_url, str(topic), "idle", least=3, acknowledge=True)) == 3
     report = environment.operator.run(input, _LIMIT)
     assert report.outcome is Outcome.DONE, report
 

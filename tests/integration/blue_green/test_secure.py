@@ -15,7 +15,7 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.traffic.runner import Traffic
-from tests.support.blue_green.backlogs import received, sent
+from tests.support.blue_green.backlogs import received, require_sent, sent
 from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.secure import BLUE, CLIENTS, GREEN, SecureClusters, secure_clusters
 from tests.support.lifecycle.environment import Environment
@@ -139,4 +139,6 @@ def _follow(clusters: SecureClusters, environment: Environment) -> None:
     assert report.certificate["subscriptions_copied"] == 1
     with clusters.blue.admin() as admin:
         assert [name for namespace in NAMESPACES for name in admin.topics.names(namespace)] == []
-    assert received(clusters.green.broker_url, backlog, "idle", **clusters.client_options()) == sent(traffic, backlog)
+    url, expected = clusters.green.broker_url, sent(traffic, backlog)
+    idle = received(url, backlog, "idle", least=len(expected), **clusters.client_options())
+    require_sent(idle, expected, traffic)
