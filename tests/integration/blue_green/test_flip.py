@@ -77,10 +77,11 @@ def test_steps_before_the_flag_do_not_shorten_the_sweep(
 ) -> None:
     """`flip_timeout` counts from the flags: a long copy right before them does not end the wait for the topics."""
     _, topic = _quiet(clusters, steps)
-    steps.input = steps.input.model_copy(update={"flip_timeout": timedelta(seconds=5)})
+    # Brokers that are busy need some of it.
+    steps.input = steps.input.model_copy(update={"flip_timeout": timedelta(seconds=12)})
 
     def copy_for_long(*_: object, **__: object) -> None:
-        time.sleep(5.5)
+        time.sleep(12.5)
 
     monkeypatch.setattr(flip, "repeat_final_copy", copy_for_long)
     assert steps.batch(flip.flip).topics == 1
@@ -95,7 +96,7 @@ def test_a_broker_that_does_not_answer_does_not_block_writes(
     namespace, _ = _quiet(clusters, steps)
     with (
         _silent_broker(clusters.blue.metadata_url),
-        pytest.raises(StoreConflict, match=f"nothing is flipped: registered brokers of blue do not answer: {_SILENT}"),
+        pytest.raises(StoreConflict, match=f"nothing is flipped: registered brokers .* do not answer: .*{_SILENT}"),
     ):
         steps.batch(flip.flip)
     assert not clusters.blue_admin.namespaces.policies(namespace).migrated
@@ -167,7 +168,8 @@ def test_a_new_topic_on_blue_after_the_flip_is_a_fault(clusters: Clusters, steps
     with steps.task() as task, task.blue.store() as store:
         (guard,) = take(task, store, [namespace])
         set_flag(store, namespace, guard.require, migrated=False)
-        wait_for("blue", lambda: not clusters.blue_admin.namespaces.policies(namespace).migrated, 20)
+        # Either broker may be asked by the client.
+        namespace_redirect.wait_until_seen(task, namespace, migrated=False)
         clusters.blue_admin.topics.create(newcomer)
         send_to(clusters.blue.broker_url, 2 * [str(newcomer)])
         set_flag(store, namespace, guard.require, migrated=True)
@@ -183,7 +185,8 @@ def test_a_subscription_in_use_is_not_skipped(
     clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With `skip`, what a subscription has left stays if it had consumers at LOAD, or right before the flag."""
-    monkeypatch.setattr(drain, "_IDLE_FOR", 0.5)
+    # One round may take as long as the whole drain of this test.
+    monkeypatch.setattr(drain, "_IDLE_FOR", 0.0)
     (namespace,) = steps.input.namespaces
     (topic,) = make_namespace(clusters, namespace, "topic")
     for name in ("at-load", "at-flag", "idle"):

@@ -128,17 +128,17 @@ def _receive_until(end: threading.Event, clusters: Clusters, topic: TopicName) -
         # Consumers of a topic that is not loaded are sent to green, or refused.
         with suppress(pulsar.PulsarException):
             _receive(clusters.blue.broker_url, topic, received)
-    _receive(clusters.green.broker_url, topic, received)
+    _receive(clusters.green.broker_url, topic, received, silent_ms=20_000)
     return received
 
 
-def _receive(url: str, topic: TopicName, received: set[bytes]) -> None:
+def _receive(url: str, topic: TopicName, received: set[bytes], *, silent_ms: int = 2_000) -> None:
     """Receive by a new consumer until nothing comes for some time."""
     with closing(quiet_client(url)) as client:
         consumer = client.subscribe(str(topic), "s")
         with suppress(pulsar.Timeout):
             while True:
-                message = consumer.receive(timeout_millis=2000)
+                message = consumer.receive(timeout_millis=silent_ms)
                 received.add(message.data())
                 consumer.acknowledge(message)
 

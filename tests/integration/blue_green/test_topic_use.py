@@ -17,7 +17,7 @@ from clients.pulsar.admin.clusters import ClusterUrls
 from clients.pulsar.admin.tenants import Tenant
 from models.blue_green.results import Precheck
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
+from pulsar_devstack.traffic.pulsar_client import pulsar, quiet_client, send_to
 from tests.support.blue_green.environment import BLUE, BLUE_SPEC, GREEN_SPEC, Clusters, open_clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 from tests.support.clients.java_messages import JavaMessages
@@ -89,7 +89,9 @@ def test_a_message_that_the_flip_would_cut_in_two(clusters: Clusters) -> None:
         assert sent == []
         steps.end()
         wait_for("the other chunks", lambda: sent, 60)
-    assert clusters.blue_admin.topics.internal_stats(topic).number_of_entries == 3
+    assert {*sent} == {pulsar.Result.Ok}
+    # More if the connection was closed, which the broker did not read for so long: then the client sends again.
+    assert clusters.blue_admin.topics.internal_stats(topic).number_of_entries >= 3
 
 
 @pytest.mark.exhaustive

@@ -75,7 +75,8 @@ def test_a_subscription_that_green_deletes_is_a_fault(
     (topic,) = make_namespace(clusters, namespace, "slow")
     with closing(quiet_client(clusters.blue.broker_url)) as client:
         consumer = client.subscribe(str(topic), "s", pulsar.ConsumerType.Shared)
-        producer = client.create_producer(str(topic))
+        # It sends again when it has been redirected.
+        producer = client.create_producer(str(topic), send_timeout_millis=120_000)
         producer.send(b"slow")
         unread = [consumer.receive(timeout_millis=10_000)]
         steps.begin()
@@ -110,7 +111,7 @@ def test_idle_subscription_is_waited_for(clusters: Clusters, steps: Steps) -> No
     drained = steps.batch(drain.drain)
     assert "subscription s has 7 messages left, and no consumer" in drained.remaining[0].reason
     assert "subscriptions with messages or consumers: s" in steps.batch(verify.verify).faults[0].reason
-    assert _consumed(clusters, topic) == BACKLOG
+    assert _consumed(clusters, topic, BACKLOG) == BACKLOG
 
 
 def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +251,7 @@ def test_a_batch_that_takes_long_to_check_is_not_flipped(
         return state
 
     monkeypatch.setattr(write_limit, "check_topic", check_slowly)
-    with pytest.raises(StoreConflict, match=r"the check of 1 topics takes \d s.*batch_size"):
+    with pytest.raises(StoreConflict, match=r"the check of 1 topics takes \d+ s.*batch_size"):
         steps.batch(flip.flip)
     assert not _is_flagged(clusters, namespace)
 
@@ -316,10 +317,12 @@ def test_late_attempt_does_not_hold_writes_back(clusters: Clusters, steps: Steps
         assert read_policy(store, namespace, ("publishMaxMessageRate", BLUE)) is None
 
 
-def test_a_limit_without_effect_is_set_again(clusters: Clusters) -> None:
+def test_a_limit_without_effect_is_set_again(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker may miss a change, or apply an older one last: the limit is written again while the topic is busy."""
-    # A limit that holds no writes back.
-    steps = Steps(clusters, "traps/repeated-limit", throttle_bytes=10_000, quiesce_timeout="PT5S")
+    # Nothing counts as quiet because the traffic waited for a second.
+    monkeypatch.setattr(write_limit, "_CHECK_EVERY", 1.0)
+    # A limit that holds no writes back, for longer than two times that it is written again.
+    steps = Steps(clusters, "traps/repeated-limit", throttle_bytes=10_000, quiesce_timeout="PT10S")
     (topic,) = make_namespace(clusters, "traps/repeated-limit", "busy")
     path = "/admin/policies/traps/repeated-limit"
     steps.begin()
@@ -333,7 +336,8 @@ def test_a_limit_without_effect_is_set_again(clusters: Clusters) -> None:
     assert quiet.busy == (str(topic),)
     assert before is not None
     assert after is not None
-    assert after.version == before.version + 2
+    # Once when it was set, and then every few seconds in which the topic was looked at.
+    assert after.version >= before.version + 2
 
 
 @pytest.mark.exhaustive
@@ -345,7 +349,7 @@ def test_undo_before_the_termination_is_free(clusters: Clusters, steps: Steps) -
     undone = steps.batch(undo.undo)
     assert (undone.undone, undone.terminated) == (True, 0)
     send_to(clusters.blue.broker_url, [str(topic)])
-    assert _consumed(clusters, topic) == BACKLOG + 1
+    assert _consumed(clusters, topic, BACKLOG + 1) == BACKLOG + 1
 
 
 def test_termination_is_undone(clusters: Clusters, steps: Steps) -> None:
@@ -367,8 +371,8 @@ def test_termination_is_undone(clusters: Clusters, steps: Steps) -> None:
     assert info.terminated_position is None
     assert not info.properties
     send_to(clusters.blue.broker_url, [str(topic)])
-    assert _consumed(clusters, topic) == BACKLOG + 1
-    assert _consumed(clusters, topic, "drained") == 1
+    assert _consumed(clusters, topic, BACKLOG + 1) == BACKLOG + 1
+    assert _consumed(clusters, topic, 1, "drained") == 1
 
 
 @pytest.mark.parametrize("unterminate", [pytest.param(True, marks=pytest.mark.exhaustive), False])
@@ -517,14 +521,14 @@ def _drain_with(task: Any, guards: Any, store: Any, client: Any, topic: TopicNam
     return watch.run()
 
 
-def _consumed(clusters: Clusters, topic: TopicName, subscription: str = "s") -> int:
-    """Return messages that a consumer of blue gets."""
+def _consumed(clusters: Clusters, topic: TopicName, least: int, subscription: str = "s") -> int:
+    """Return how many messages a consumer of blue gets; brokers that are busy may give those that are due slowly."""
     count = 0
     with closing(quiet_client(clusters.blue.broker_url)) as client:
         consumer = client.subscribe(str(topic), subscription)
         while True:
             try:
-                consumer.acknowledge(consumer.receive(timeout_millis=2_000))
+                consumer.acknowledge(consumer.receive(timeout_millis=30_000 if count < least else 2_000))
             except pulsar.Timeout:
                 return count
             count += 1
