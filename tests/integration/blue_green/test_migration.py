@@ -85,7 +85,7 @@ def test_rollback_before_the_flip_does_not_change_blue(clusters: Clusters, envir
     (topic, *_) = topics = _namespaces(clusters, "held", "one")
     with Traffic.here(clusters.blue.broker_url, topics) as traffic:
         run = environment.operator.start(_input(clusters, "held", hold_before_cutover=True))
-        run.wait_until("the hold", lambda status: status.waiting is not None and status.phase == "PROVISION")
+        run.wait_until_it_waits_for(WaitKind.HOLD, phase="PROVISION")
         run.signal(Verb.ROLLBACK)
         report = run.result()
         traffic.wait_for_more(5)
