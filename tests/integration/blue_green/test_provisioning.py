@@ -167,7 +167,7 @@ def _bookie_in_group(stack: Stack, group: str) -> Generator[None]:
     place, rack = f"{url}/racks-info/{bookie}", {"rack": "/rack-1", "hostname": "localhost"}
     httpx.post(place, params={"group": group}, json=rack, timeout=30).raise_for_status()
     yield
-    httpx.delete(place).raise_for_status()
+    httpx.delete(place, timeout=30).raise_for_status()
 
 
 def test_two_at_once(clusters: Clusters) -> None:

@@ -48,7 +48,7 @@ def test_topics_that_cannot_move_are_named(clusters: Clusters, environment: Envi
         failure = environment.operator.refusal(clusters.input(namespaces=["odd/*"]))
     finally:
         if not release.has(Behaviour.REFUSES_V1_NAMESPACES):
-            httpx.delete(f"{clusters.blue.admin_urls[0]}/admin/namespaces/{V1}").raise_for_status()
+            httpx.delete(f"{clusters.blue.admin_urls[0]}/admin/namespaces/{V1}", timeout=30).raise_for_status()
         admin.namespaces.delete(SPACE, force=True)
     assert failure.type == FailureKind.PRECHECK_FAILED
     assert f"than their topics have partitions: persistent://{beyond}" in failure.message

@@ -79,7 +79,7 @@ def test_zookeeper_refuses(hardened: HardenedEnvironment, missing: str, why: str
     for url in (hardened.blue.zk_url, hardened.green.second_zk_url):
         with (
             pytest.raises(StoreError, match=why),
-            open_cas_reader(parse_store_url(url), Access(StoreAccess(changed, timeout=3))) as reader,
+            open_cas_reader(parse_store_url(url), Access(StoreAccess(changed, timeout=10))) as reader,
         ):
             reader.get("/ledgers")
 
@@ -112,8 +112,8 @@ def test_admin_interface_refuses(hardened: HardenedEnvironment) -> None:
     (url,) = hardened.blue.admin_urls
     tls = Tls(str(hardened.hardening.authorities))
     for address, access, why in (
-        (url.replace("https:", "http:"), AdminAccess(5), "Server disconnected"),
-        (url, AdminAccess(5, tls=tls), "401: Authentication required"),
+        (url.replace("https:", "http:"), AdminAccess(30), "Server disconnected"),
+        (url, AdminAccess(30, tls=tls), "401: Authentication required"),
         (url, hardened.hardening.admin_access(APPLICATION), "401: Unauthorized"),
     ):
         with pytest.raises(AdminError, match=why), StackAdmin(address, access=access) as admin:

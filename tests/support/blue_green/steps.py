@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
 from activities.blue_green import cluster
@@ -52,8 +52,9 @@ class Steps:
         self.input = clusters.input(**{"namespaces": list(batch), **fields})
         self._batch = batch
         self._run_id, self._started = run_id, next(_EPOCHS)
-        # No step asks for Temporal's client.
-        self._runtime = Runtime(Settings(), cast("Any", None), "queue")
+        # No step asks for Temporal's client. Without it no step is repeated whose broker was busy for some seconds.
+        settings = Settings(admin_timeout=timedelta(seconds=30))
+        self._runtime = Runtime(settings, cast("Any", None), "queue")
 
     def attempt(self) -> Attempt:
         """Return the next attempt."""

@@ -35,8 +35,9 @@ class Steps:
     """
 
     def __init__(self, engine: SparkEngine, **settings: Any) -> None:
-        # Only notes to workflows go to Temporal, and there is no workflow.
-        own = Settings.model_validate({"metrics_address": "", **settings})
+        # Only notes to workflows go to Temporal, and there is no workflow. Without it no step is repeated whose broker
+        # was busy for some seconds.
+        own = Settings.model_validate({"metrics_address": "", "admin_timeout": "PT30S", **settings})
         self.runtime = Runtime(own, cast("Client", None), "steps")
         self.runtime.engine = engine
         self.run_id = "run-1"
