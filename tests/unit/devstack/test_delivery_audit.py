@@ -71,10 +71,27 @@ def test_only_acknowledged_messages_can_be_lost() -> None:
     ids=["written-twice", "cut-off-at-once", "cut-off-later"],
 )
 def test_kinds_of_duplicates(again: Received, expected: Duplicates) -> None:
-    """A second arrival is excused in another place, or if the first one's consumer was cut off within a second."""
-    consumer = _received(range(_COUNT), breaks=[4.0])
+    """A second arrival is excused in another place, or if the first one's consumer was cut off within seconds of it."""
+    consumer = _received(range(_COUNT), breaks=[8.0])
     consumer.received.append(again)
     assert _audit(_sent(), consumer).duplicates == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "expected"),
+    [
+        (Subscribed.FAILOVER, 6.0, Duplicates(unconfirmed=1)),
+        (Subscribed.FAILOVER, 16.0, Duplicates(other=1)),
+        (Subscribed.KEY_SHARED, 6.0, Duplicates(other=1)),
+    ],
+)
+def test_a_consumer_that_takes_over_gets_the_last_messages_again(
+    kind: Subscribed, at: float, expected: Duplicates
+) -> None:
+    """A failover subscription's acknowledgements may not have arrived, though no connection was lost."""
+    first, second = _received(range(5), kind, "a"), _received([4], kind, "b")
+    second.received = [second.received[0]._replace(at=at)]
+    assert _audit(_sent(5), first, second).duplicates == expected
 
 
 def test_repetitions_are_not_out_of_order() -> None:
