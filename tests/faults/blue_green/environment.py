@@ -109,7 +109,7 @@ class BlueAndGreen:
             running=[self._running(url) for url in self.blue.admin_urls],
             cluster=blue.clusters.migration(BLUE),
             notes=dict(self.notes()),
-            green={str(topic): green.subscriptions.names(topic) for topic in topics},
+            green={str(topic): sorted(green.subscriptions.names(topic)) for topic in topics},
         )
 
     @staticmethod

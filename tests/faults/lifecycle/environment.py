@@ -178,8 +178,8 @@ class Return:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="return")
         self._done: Future[None] = self._thread.submit(self._bring_back, server, after, first)
 
-    def wait(self, limit: float = 120) -> None:
-        """Wait until it is back.
+    def wait(self, limit: float = 300) -> None:
+        """Wait until it is back; on a busy machine one start may take minutes.
 
         Raises:
             ServerFailed: it did not come back in some attempts.

@@ -22,7 +22,7 @@ from tests.support.topic_controller.controllers import Controller
 _LATE = Gate("unsubscribe-3", Edge.AFTER)
 """An attempt may delete a cursor, and has not sent the request."""
 _MESSAGES = 20
-_LIMIT = 60.0
+_LIMIT = 120.0
 
 
 @pytest.fixture
