@@ -15,7 +15,7 @@ from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.marks import marked
 from tests.support.lifecycle.operator import Operator
-from tests.support.lifecycle.planted import SecretWatch, contents
+from tests.support.lifecycle.planted import SecretWatch, contents, files
 from tests.support.lifecycle.worker import WorkerProcess
 
 PLANTED = "planted-0c2f71"
@@ -126,7 +126,7 @@ def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) 
 
 def written_texts(worker: WorkerProcess, operator: Operator, temporary: Path) -> Generator[str]:
     """Return all texts that a worker has written or shows: histories, log, metrics and temporary files."""
-    files = (contents(path) for path in (worker.log, *temporary.rglob("*")))
-    yield from (text.decode(errors="replace") for text in chain(operator.histories(), files))
+    written = (contents(path) for path in (worker.log, *files(temporary)))
+    yield from (text.decode(errors="replace") for text in chain(operator.histories(), written))
     if worker.pids:
         yield httpx.get(f"http://{worker.metrics_address}/metrics", trust_env=False, timeout=30).text

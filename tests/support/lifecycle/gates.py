@@ -72,12 +72,13 @@ class Gates:
     def forget(self, gate: Gate) -> None:
         """Forget what happened at a gate, so that it can be used again."""
         for file in self.folder.glob(f"{gate}.*"):
-            file.unlink()
+            file.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Forget all holds."""
+        # A late attempt may take one of them at the same moment.
         for file in self.folder.iterdir():
-            file.unlink()
+            file.unlink(missing_ok=True)
 
     # The worker's side
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -58,16 +59,29 @@ class SecretWatch:
             self.programs.add(command)
             if self.holds(command + contents(Path(f"/proc/{pid}/environ"))):
                 self.found.add(f"program {command[:200]!r}")
-        for path in (path for folder in self._folders for path in folder.rglob("*")):
+        for path in (path for folder in self._folders for path in files(folder)):
             if self.holds(contents(path)):
                 self.found.add(str(path))
 
 
 def descendants(pid: int) -> list[int]:
     """Return the ids of all processes that a process started, and of theirs."""
-    tasks = Path("/proc").glob(f"{pid}/task/*/children")
-    children = [int(child) for task in tasks for child in contents(task).split()]
+    tasks = _entries(Path(f"/proc/{pid}/task"))
+    children = [int(child) for task in tasks for child in contents(task / "children").split()]
     return [*children, *(grandchild for child in children for grandchild in descendants(child))]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return [*folder.iterdir()]
+    except OSError:
+        return []
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder; its parts may be deleted in the meantime, for which `Path.rglob` fails."""
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)
 
 
 def contents(path: Path) -> bytes:
