@@ -21,6 +21,7 @@ from pulsar_devstack.hardening import APPLICATION, SUPERUSER, Hardening
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
+from tests.support.blue_green.environment import KEPT_TOPICS
 from tests.support.lifecycle.commands import run_against
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.planted import SecretWatch
@@ -32,7 +33,7 @@ BLUE, GREEN = "blue", "green"
 ADMINISTRATOR = "administrator"
 """The role that administrates tenants. The worker has credentials of this name, and for an application."""
 # The default is 0: brokers never look for topics to move.
-_SETTINGS = {"clusterMigrationCheckDurationSeconds": "1"}
+_SETTINGS = {"clusterMigrationCheckDurationSeconds": "1", **KEPT_TOPICS}
 _BLUE = StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster=BLUE, broker_settings=_SETTINGS)
 _GREEN = StackSpec(zookeepers=1, second_zookeepers=1, bookies=1, brokers=1, cluster=GREEN, broker_settings=_SETTINGS)
 

@@ -31,7 +31,11 @@ pytestmark = pytest.mark.exhaustive
 
 def test_a_target_that_is_lost_permanently(make_stack: MakeStack, environment: Environment) -> None:
     """Its ZooKeeper and its bookie are dead: brokers serve from the source again, with all that was written there."""
-    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="lost"))
+    # No subscription keeps the messages.
+    settings = {"defaultRetentionTimeInMinutes": "-1", "defaultRetentionSizeInMB": "-1"}
+    stack = make_stack(
+        StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="lost", broker_settings=settings)
+    )
     server = stack["zookeeper-1"].address
     with Proxy(server) as proxy:
         run = environment.operator.start(_plan(stack, stack.second_bookkeeper_uri.replace(server, proxy.address)))

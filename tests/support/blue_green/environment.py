@@ -29,11 +29,15 @@ BLUE, GREEN = "blue", "green"
 NAMES = {BLUE: GREEN}
 """What blue's cluster is called on green."""
 
+KEPT_TOPICS = {"brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": "3600"}
+"""Lines of `broker.conf`: by default brokers delete topics without subscriptions after a minute without clients."""
+
 # The broker's default is 0: no topic is ever moved. Chunks are made small, since bookies refuse larger entries.
 _SETTINGS = {
     "clusterMigrationCheckDurationSeconds": "1",
     "maxMessageSize": "1000000",
     "forceDeleteNamespaceAllowed": "true",
+    **KEPT_TOPICS,
 }
 # Off in 5.0, unless it is configured; 4.x does not know the setting, and has them.
 _SHADOWS = {"enableShadowTopics": "true"}

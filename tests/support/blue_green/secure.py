@@ -24,6 +24,7 @@ from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.pulsar_client import pulsar
+from tests.support.blue_green.environment import KEPT_TOPICS
 from tests.support.clients.certificates import Authority
 from tests.support.clients.destinations import LOOPBACK
 from tests.support.clients.pulsar_auth import TokenKey, tls_settings
@@ -131,6 +132,7 @@ def _start(make_stack: MakeStack, authority: Authority, key: TokenKey, name: str
         **tls_settings(authority, authority.identity(name, "127.0.0.1")),
         "brokerServicePortTls": "0",
         "clusterMigrationCheckDurationSeconds": "1",
+        **KEPT_TOPICS,
         # Not every cluster has them.
         "topicLevelPoliciesEnabled": "false",
     }
