@@ -35,7 +35,7 @@ _LOOK_EVERY = 0.5
 _RETRY_AFTER = 5.0
 # Looks of the thread.
 _COLLECT_EVERY = 10
-_PAUSE_LIMIT = 60.0
+_PAUSE_LIMIT = 240.0
 _TERMINATED = "Terminated"
 
 
@@ -119,7 +119,7 @@ class ScalableTraffic(Traffic):
         self._regular.drain(ordered, sent)
         self._returns.begin()
 
-    def wait_until_all_are_back(self, limit: float = 120) -> dict[str, str]:
+    def wait_until_all_are_back(self, limit: float = 480) -> dict[str, str]:
         """Wait, `limit` seconds at most, until topics are scalable and every consumer is there.
 
         Returns:

@@ -32,7 +32,6 @@ from tests.support.waiting import wait_for
 
 _END_LIMIT = 300.0
 _PHASE_LIMIT = 180.0
-_FLOW_LIMIT = 90.0
 
 _OF_TEMPORAL = ("temporal", CUT, SILENT, SLOW)
 _HELD_BACK = Gate("quiesce", Edge.AFTER)
@@ -234,12 +233,12 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         self._check_outcome(fault)
         self.check()
         if not self.moved:
-            self.traffic.wait_for_more(3, _FLOW_LIMIT)
+            self.traffic.wait_for_more(3)
             failed = self.end
             self._wait_end(self.environment.operator.start(self._input()))
             assert end_state(self.end) == Outcome.DONE, f"after {failed!r}: {self.end!r}"
             self.check()
-        self.traffic.wait_for_more(3, _FLOW_LIMIT)
+        self.traffic.wait_for_more(3)
         self.end_traffic()
         self.check()
         self._check_copy()

@@ -174,7 +174,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
         """Resume the superseded attempt after brokers have used the side of the last run for a while."""
         if self._stays:
             self._switch_again()
-        self.traffic.wait_for_more(5, _SERVICE_LIMIT)
+        self.traffic.wait_for_more(5)
         before = self._watch.ledgers()
         registry = self._registry()
         self.resume_attempt(fault, frozen)
@@ -213,7 +213,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
         assert registry.directed in (cluster.source.cluster.name, None)
         assert not registry.claimed, "a migration still holds the switch"
         assert registry.unfinished == []
-        self.traffic.wait_for_more(3, _SERVICE_LIMIT)
+        self.traffic.wait_for_more(3)
         wait_for("a broker on the side that is ACTIVE", lambda: cluster.brokers_use(cluster.source), 10)
         cluster.verify()
         self._check_ids()

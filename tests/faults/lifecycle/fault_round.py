@@ -36,11 +36,11 @@ _DELAY = 0.2
 class Traffic(Protocol):
     """Producers and consumers, and the audit of their delivery."""
 
-    def wait_for_more(self, messages: int, limit: float = 60) -> None:
+    def wait_for_more(self, messages: int, limit: float = 240) -> None:
         """Wait until each producer has this many acknowledged messages more than now."""
         ...
 
-    def stop(self, limit: float = 60) -> object:
+    def stop(self, limit: float = 240) -> object:
         """End the sending, and wait, `limit` seconds at most, until everything that was acknowledged has arrived."""
         ...
 
