@@ -326,18 +326,22 @@ def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironm
 def test_tail_again_follows_deletions(environment: SwitchEnvironment) -> None:
     """A copy whose source was deleted is removed, one that is referred to is kept, and full_verify reads all again."""
     orphan = write_ledger(environment.stack.bookkeeper_uri, DATA)
+    copies = environment.target().keys()
     first = environment.copy_tail()
+    copies_with_orphan = environment.target().keys()
     delete_ledger(environment.stack.bookkeeper_uri, orphan)
 
     again = environment.copy_tail(full_verify=True)
 
-    assert (first.copy_summary.copied, first.removed) == (1, 0)
-    assert (again.copy_summary.copied, again.removed) == (0, 1)
+    # As above, a tail may have begun again: the target shows what it did, its counts may not.
+    assert first.removed == 0
+    assert copies_with_orphan - copies == {orphan}
+    assert again.copy_summary.copied == 0
+    assert environment.target().keys() == copies
     assert (
         again.copy_summary.compared
         >= sum(record.metadata.last_entry + 1 for record in environment.source().values()) - 3
     )
-    assert orphan not in environment.target()
 
 
 def test_tail_names_what_is_missing(environment: SwitchEnvironment) -> None:
@@ -397,16 +401,16 @@ def _new_positions(environment: SwitchEnvironment) -> set[int]:
 def test_rollback_copies_new_ledgers_back(environment: SwitchEnvironment) -> None:
     """A rollback copies back only the ledgers that the new bookies gained, and raises the old ids above theirs."""
     environment.stop_broker()
-    gained = environment.target().keys() - environment.source().keys()
+    before = environment.source().keys()
+    gained = environment.target().keys() - before
 
     ids = environment.steps.run(copying.advance_ids, environment.input(), BACK)
     tail = environment.copy_tail(BACK)
 
     assert ids.next_id == 2 << 32
-    assert tail.copy_summary.copied == len(gained)
     assert tail.copy_summary.compared < sum(record.metadata.last_entry + 1 for record in environment.target().values())
     assert tail.missing.count == 0
-    assert gained <= environment.source().keys()
+    assert environment.source().keys() - before == gained
     environment.steps.run(registry.set_target, environment.input(), BACK)
     environment.steps.run(registry.release, environment.input())
     environment.stack.reconfigure("broker-1", autoSkipNonRecoverableData="true")

@@ -22,6 +22,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.runner import Traffic
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
+from tests.support.bookie_cluster.environment import ledgers
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores
@@ -67,6 +68,10 @@ class Cluster:
         yield
         for name in bookies:
             self.stack[name].start()
+
+    def open_ledgers(self) -> set[int]:
+        """List the first bookies' ledgers that are not closed."""
+        return {number for number, ledger in ledgers(self.stack.bookkeeper_uri).items() if not ledger.metadata.closed}
 
     @property
     def addresses(self) -> tuple[str, str]:
@@ -121,12 +126,14 @@ def test_dry_run_writes_nothing(cluster: Cluster, environment: Environment) -> N
 
 def test_switch_after_a_crash_of_all_brokers(cluster: Cluster, environment: Environment) -> None:
     """Brokers that were killed leave open ledgers; all is on the target, and the old bookies can be stopped."""
+    opened = cluster.open_ledgers()
     cluster.run = environment.operator.start(cluster.input())
     with BrokerOperator(cluster.stack, cluster.switch, kill=True) as broker_operator:
         status = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
     assert broker_operator.asked == [WaitKind.BROKERS_STOP, WaitKind.BROKERS_START]
     assert status.failed_items == []
-    assert status.figures["tail"]["recovered_ledgers"] > 0
+    # Not the tail's counts: it begins again, with new ones, if ZooKeeper deletes the brokers' empty container.
+    assert opened - cluster.open_ledgers()
     with cluster.without(A):
         cluster.verify()
         cluster.dataset.add_more(*cluster.addresses)

@@ -79,7 +79,9 @@ def test_others_ledgers_are_left_alone(
         steps.run(copying.advance_ids, environment.input(), FORWARD)
         built = steps.run(copying.build, environment.input(), FORWARD)
         environment.stack["broker-1"].kill()
+        opened = _open_ledgers(environment) - others
         done = steps.run(tail.copy_tail, environment.input(), FORWARD)
+        recovered = opened - _open_ledgers(environment)
         steps.run(registry.set_target, environment.input(), FORWARD)
         steps.run(registry.flip_statuses, environment.input())
         environment.move_broker(environment.stack.second_bookkeeper_uri)
@@ -91,10 +93,11 @@ def test_others_ledgers_are_left_alone(
         assert codes(precheck) == []
         warned = next(warning for warning in precheck.warnings if "are not referred to by" in warning)
         assert "(4 are Pulsar's, 2 of these open)" in warned
-        assert done.copy_summary.recovered > 0, "the broker's own open ledgers were fenced"
+        # Not as the tail counts them: it begins again if ZooKeeper deletes the brokers' empty container.
+        assert recovered, "the broker's own open ledgers were fenced"
         assert built.left_open > 0
         assert built.left_bytes < built.entry_bytes / 4
-        assert done.copy_summary.entries <= 2 * done.copy_summary.recovered, "what was confirmed had been copied before"
+        assert done.copy_summary.entries <= 2 * len(recovered), "what was confirmed had been copied before"
         assert done.missing.count == done.copy_summary.failed.count == 0
         assert not others & environment.target().keys()
         assert census.misrouted_ledgers == ()
@@ -107,3 +110,7 @@ def test_others_ledgers_are_left_alone(
             5 if number in closed else 6 for number in sorted(others)
         ]
     environment.assert_all()
+
+
+def _open_ledgers(environment: SharedEnvironment) -> set[int]:
+    return {number for number, ledger in environment.source().items() if not ledger.metadata.closed}
