@@ -55,9 +55,12 @@ class SecretWatch:
 
     def _search(self) -> None:
         for pid in (child for parent in self._pids() for child in descendants(parent)):
-            command = contents(Path(f"/proc/{pid}/cmdline"))
+            # A program that starts, or has just ended, has no command for a moment.
+            before = contents(Path(f"/proc/{pid}/cmdline"))
+            environment = contents(Path(f"/proc/{pid}/environ"))
+            command = contents(Path(f"/proc/{pid}/cmdline")) or before
             self.programs.add(command)
-            if self.holds(command + contents(Path(f"/proc/{pid}/environ"))):
+            if self.holds(command + environment):
                 self.found.add(f"program {command[:200]!r}")
         for path in (path for folder in self._folders for path in files(folder)):
             if self.holds(contents(path)):
