@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from gateway.access.grants import Tokens
 from gateway.api.app import build_app
 from gateway.metrics import DURATION, IN_FLIGHT, REQUESTS, GatewayMetrics
 from gateway.settings import GatewaySettings
+from pulsar_devstack.servers.ports import PortBlock
 from temporal.client import server_runtime
 from tests.support.gateway.played import Played
 from tests.support.gateway.tokens import token_entry, write
@@ -26,8 +26,8 @@ RUNTIMES: list[Runtime] = []
 
 def scraped_runtime() -> tuple[Runtime, str]:
     """Return a runtime of the SDK, and the address of its metrics."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    # A port that no outgoing connection takes.
+    port = PortBlock().take(set())
     RUNTIMES.append(server_runtime(f"127.0.0.1:{port}"))
     return RUNTIMES[-1], f"http://127.0.0.1:{port}/metrics"
 
@@ -47,7 +47,7 @@ async def test_requests_are_counted(tmp_path: Path) -> None:
             await client.get(TOPIC, headers=header)
         assert (await client.get("/healthz")).status_code == 200
     async with httpx.AsyncClient() as client:
-        text = (await client.get(address, timeout=10)).text
+        text = (await client.get(address, timeout=60)).text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     answers = {
         (sample.labels["route"], sample.labels["status"]): sample.value

@@ -14,7 +14,7 @@ from clients.errors import NoServer, StoreUnreachable
 from clients.stores import Access, StoreAccess, open_cas_reader, open_reader
 from models.store_url import parse_store_url
 
-ACCESS = Access(StoreAccess(timeout=10))
+ACCESS = Access(StoreAccess(timeout=60))
 
 
 @contextlib.contextmanager
@@ -36,9 +36,12 @@ def _another_server() -> Generator[str]:
         listening.shutdown(socket.SHUT_RDWR)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
+@contextlib.contextmanager
+def _closed_port() -> Generator[int]:
+    """Hold a port on which nothing listens, so that no other program can take it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.mark.parametrize("address", ["zk:no-such-host.invalid:2181", "oxia://no-such-host.invalid:6648"])
@@ -50,8 +53,8 @@ def test_unknown_hosts(address: str) -> None:
 @pytest.mark.parametrize("scheme", ["zk:", "oxia://"])
 def test_refused_ports(scheme: str) -> None:
     """A port on which no server listens is reported as such, for both stores."""
-    port = _free_port()
-    _refused(f"{scheme}127.0.0.1:{port}", f"no server listens on port {port} of 127.0.0.1")
+    with _closed_port() as port:
+        _refused(f"{scheme}127.0.0.1:{port}", f"no server listens on port {port} of 127.0.0.1")
 
 
 def test_another_server_on_the_port() -> None:
@@ -62,8 +65,8 @@ def test_another_server_on_the_port() -> None:
 
 def test_one_of_several_is_enough_to_wait_for() -> None:
     """A server that is silent may still answer: no error says that it does not exist."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"zk:127.0.0.1:{_free_port()},127.0.0.1:{silent.getsockname()[1]}"
+    with _closed_port() as port, socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"zk:127.0.0.1:{port},127.0.0.1:{silent.getsockname()[1]}"
         access = Access(StoreAccess(timeout=1))
         with pytest.raises(StoreUnreachable) as refused, open_cas_reader(parse_store_url(address), access):
             pass
