@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from pulsar_devstack.servers.cache import cache_folder
-from pulsar_devstack.servers.ports import free_port
+from pulsar_devstack.servers.ports import PortBlock
 from tests.support.waiting import wait_for
 
 _PROGRAMS = ("etcd", "kube-apiserver")
@@ -115,7 +115,10 @@ def api_server(folder: Path) -> Generator[ApiServer]:
     bin_folder = cache_folder() / "bin"
     if missing := [name for name in _PROGRAMS if not (bin_folder / name).exists()]:
         pytest.skip(f"{' and '.join(missing)} are missing: `make kubernetes` builds them with Go")
-    store, peer, port = free_port(), free_port(), free_port()
+    block = PortBlock()
+    store = block.take(set())
+    peer = block.take({store})
+    port = block.take({store, peer})
     etcd = [
         str(bin_folder / "etcd"),
         f"--data-dir={folder / 'etcd'}",
@@ -129,6 +132,7 @@ def api_server(folder: Path) -> Generator[ApiServer]:
     server = [str(bin_folder / "kube-apiserver"), *_options(folder, store, port)]
     with _running(etcd, folder / "etcd.log"), _running(server, folder / "server.log") as process:
         yield _wait_ready(process, folder, port)
+    block.release()
 
 
 def _options(folder: Path, store: int, port: int) -> list[str]:
@@ -162,7 +166,12 @@ def _running(command: list[str], log: Path) -> Generator[subprocess.Popen[bytes]
 
 def _wait_ready(process: subprocess.Popen[bytes], folder: Path, port: int) -> ApiServer:
     certificate = folder / "certificates/apiserver.crt"
-    wait_for("the certificate", lambda: certificate.exists() or process.poll() is not None, _START_LIMIT)
+
+    def written() -> bool:
+        # It exists before it has content.
+        return certificate.exists() and "-----END CERTIFICATE-----" in certificate.read_text()
+
+    wait_for("the certificate", lambda: written() or process.poll() is not None, _START_LIMIT)
     address = f"https://127.0.0.1:{port}"
     context = ssl.create_default_context(cafile=str(certificate))
     client = httpx.Client(base_url=address, verify=context, headers={"Authorization": f"Bearer {_TOKEN}"}, timeout=30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from deploy.manifests import CHART, NAMESPACE, PLACEHOLDERS
 from tests.environments import ROOT
 from tests.kubernetes.api_server import ApiServer, api_server
 from tests.support.helm import by_name, require_helm
+from tests.support.waiting import wait_for, wait_until_equal
 
 _BROKERS = "pulsar"
+_RIGHTS_LIMIT = 30.0
 _ALL = {
     "payloadKeys": {"secret": "keys"},
     "monitoring": {"dashboard": {"enabled": True}},
@@ -110,8 +113,10 @@ def test_its_pods_meet_the_restricted_standard(release: ApiServer) -> None:
 def test_a_worker_may_restart_the_named_brokers_only(release: ApiServer) -> None:
     """The role allows what the documented commands of kubectl need, for one set of one namespace, to workers only."""
     worker = f"{NAMESPACE}:pulsar-migrate-worker"
-    needed = [("get", "statefulsets"), ("patch", "statefulsets"), ("patch", "statefulsets/scale")]
-    assert all(release.may(worker, verb, resource, _BROKERS, "pulsar-broker") for verb, resource in needed)
+    for verb, resource in (("get", "statefulsets"), ("patch", "statefulsets"), ("patch", "statefulsets/scale")):
+        # The server learns of a new role a moment after it has stored it.
+        allowed = partial(release.may, worker, verb, resource, _BROKERS, "pulsar-broker")
+        wait_for(f"workers may {verb} {resource}", allowed, _RIGHTS_LIMIT)
     assert not release.may(worker, "patch", "statefulsets", _BROKERS, "pulsar-bookie")
     assert not release.may(worker, "patch", "statefulsets", "default", "pulsar-broker")
     assert not release.may(worker, "delete", "statefulsets", _BROKERS, "pulsar-broker")
@@ -122,6 +127,8 @@ def test_an_upgrade_removes_what_is_switched_off(release: ApiServer) -> None:
     """Without the switch the rights of workers are gone, and earlier builds end when they are not listed any more."""
     install(release, "--values", str(PLACEHOLDERS))
     worker = f"{NAMESPACE}:pulsar-migrate-worker"
-    assert not release.may(worker, "patch", "statefulsets", _BROKERS, "pulsar-broker")
+    # The server decides by a removed role for a moment.
+    allowed = partial(release.may, worker, "patch", "statefulsets", _BROKERS, "pulsar-broker")
+    wait_until_equal("whether workers may restart brokers", allowed, expected=False, limit=_RIGHTS_LIMIT)
     workers = [name for name in release.list("Deployment", NAMESPACE) if "worker" in name]
     assert workers == ["pulsar-migrate-worker"]
