@@ -97,6 +97,11 @@ def test_a_token_can_be_replaced(tmp_path: Path) -> None:
         Tokens(file)
 
 
+def faults_of_files(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Return what was logged of files, without the records of threads of other tests."""
+    return [record for record in caplog.records if record.name == "process.followed_file"]
+
+
 def test_a_file_that_changes(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A changed file counts from the next request; an invalid one is reported once, and changes nothing."""
     tokens = Tokens(file)
@@ -110,7 +115,7 @@ def test_a_file_that_changes(file: Path, caplog: pytest.LogCaptureFixture) -> No
     file.write_text('[[tokens]]\nname = "secret-in-the-wrong-place"\nsha256 = "secret"')
     with caplog.at_level(logging.ERROR):
         assert names("new", "new") == ["new", "new"]
-    [record] = caplog.records
+    [record] = faults_of_files(caplog)
     assert "its previous content stays valid" in record.getMessage()
     assert "sha256: String should match pattern" in record.getMessage()
     write(file, token_entry("other", "client"))
@@ -128,7 +133,7 @@ def test_file_without_tokens_revokes_all(file: Path, caplog: pytest.LogCaptureFi
         file.write_text("" if change == "emptied" else "# revoked\n")
     with caplog.at_level(logging.ERROR):
         assert [tokens.grant_of(token) for token in ("root-token", "billing-token", "root-token")] == [None] * 3
-    assert [record.getMessage().endswith("; nothing in it is valid") for record in caplog.records] == [True]
+    assert [record.getMessage().endswith("; nothing in it is valid") for record in faults_of_files(caplog)] == [True]
     write(file, token_entry("root-token", "reader"))
     assert tokens.grant_of("root-token")
 
