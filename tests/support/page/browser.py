@@ -16,6 +16,8 @@ from queue import Empty, Queue
 from types import TracebackType
 from typing import Any, Self, cast
 
+from tests.support.waiting import wait_for
+
 LIMIT = 60.0
 """Seconds that a test waits for an answer of the browser."""
 
@@ -65,7 +67,7 @@ class Browser:
         threading.Thread(target=self._read, name="browser", daemon=True).start()
 
     def __enter__(self) -> Self:
-        (page,) = [each for each in self.call("Target.getTargets")["targetInfos"] if each["type"] == "page"]
+        page = wait_for("the first page", self._first_page, LIMIT)
         attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -76,7 +78,7 @@ class Browser:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(LIMIT)
         self._to.close()
         self._profile.cleanup()
 
@@ -141,6 +143,10 @@ class Browser:
             clip = {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
         taken = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **clip)
         file.write_bytes(base64.b64decode(taken["data"]))
+
+    def _first_page(self) -> dict[str, Any] | None:
+        """Return the page that a browser opens at its start; None before."""
+        return next((each for each in self.call("Target.getTargets")["targetInfos"] if each["type"] == "page"), None)
 
     def _read(self) -> None:
         buffer = b""
