@@ -49,8 +49,14 @@ def test_without_reports() -> None:
     assert ActivityContext().report() == ProgressReport()
 
 
-def test_each_report_is_of_its_moment() -> None:
+def test_each_report_is_of_its_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report is valid until the next one, and each has its own time."""
+    moments = (datetime(2026, 1, 1, 12, 0, second, tzinfo=UTC) for second in range(60))
+
+    def now(_: object) -> datetime:
+        return next(moments)
+
+    monkeypatch.setattr(context_module, "datetime", SimpleNamespace(now=now))
     context = ActivityContext()
     context.progress(ProgressTask.DELETE, ProgressUnit.LEDGERS, 7, 10)
     first, second = progress_of(context), progress_of(context)
