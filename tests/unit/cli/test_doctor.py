@@ -33,6 +33,12 @@ TLS = Path(__file__).parent / "tls"
 """A certificate for a hundred years with its key, and the key of another one."""
 
 
+@pytest.fixture(autouse=True)
+def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer for servers, which may be slow on a busy machine."""
+    monkeypatch.setattr("cli.doctor.process.CONNECT_TIMEOUT", 60.0)
+
+
 def finding(settings: Mapping[str, object], subject: str) -> Finding:
     """Return the finding for one subject with these settings."""
     (check,) = [check for check in process_checks(Settings.model_validate(settings)) if check.subject == subject]

@@ -95,9 +95,11 @@ def test_needed_fields_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_running_cluster_is_asked_with_the_token_of_a_context(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The cluster gives its name, store and brokers; the token of pulsarctl's context goes there, and nowhere else."""
+    # On a busy machine an answer may take longer than the default.
+    monkeypatch.setenv("PULSAR_MIGRATE_ADMIN_TIMEOUT", "PT1M")
     config, file = tmp_path / "config", tmp_path / "plan.yaml"
     with HttpServer(Broker) as server:
         config.write_text(

@@ -28,7 +28,9 @@ from tests.support.gateway.tokens import token_entry, write
 from tests.support.self_signed import self_signed
 
 SILENT = 5000
-PROMPT = connections.IDLE_SECONDS / 2
+LONG_TIMEOUT = 60.0
+"""Limits of a connection where no test is about them: longer than a busy machine takes for all requests of a test."""
+PROMPT = LONG_TIMEOUT / 2
 """Most seconds of an answer, on a busy machine too; one that waits for idle connections to be closed takes longer."""
 TOKEN = "operators-token"
 TOPIC = "/admin/v2/scalable/acme/shop/orders"
@@ -41,6 +43,14 @@ def many_files() -> Iterator[None]:
     connections.allow_files(3 * SILENT)
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.fixture(autouse=True)
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give connections, handshakes and bodies more time."""
+    monkeypatch.setattr("gateway.process.IDLE_SECONDS", LONG_TIMEOUT)
+    monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", LONG_TIMEOUT)
+    monkeypatch.setattr(BodyLimit.__init__, "__defaults__", (LONG_TIMEOUT,))
 
 
 @pytest.fixture(scope="module")
@@ -161,15 +171,15 @@ async def test_silent_connections_are_closed(
                         await asyncio.sleep(0.05)
 
             dripping = asyncio.create_task(drip())
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PROMPT):
                 with contextlib.suppress(ConnectionError):
                     assert await slow.read() == b""
             dripping.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PROMPT):
             with contextlib.suppress(ConnectionError):
                 await reader.read()
         writer.close()
-    async with running(tmp_path, certificate) as gateway, asyncio.timeout(5):
+    async with running(tmp_path, certificate) as gateway, asyncio.timeout(PROMPT):
         reader, _ = await gateway.connect(tls=False)
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
@@ -195,7 +205,7 @@ async def test_slow_bodies(tmp_path: Path) -> None:
 async def test_bodies_have_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that does not arrive in time is answered with 408, and its connection ends."""
     monkeypatch.setattr(BodyLimit.__init__, "__defaults__", (0.2,))
-    async with running(tmp_path) as gateway, asyncio.timeout(5):
+    async with running(tmp_path) as gateway, asyncio.timeout(PROMPT):
         head = f"PUT {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nContent-Type: application/json\r\n"
         reader, _ = await gateway.connect(f"{head}Authorization: Bearer {TOKEN}\r\n\r\n{{".encode())
         assert (await reader.readline()).split()[1] == b"408"

@@ -82,7 +82,9 @@ def why(context: ActivityContext) -> str:
 
 def throttle(server: Answers, **more: Any) -> AutoThrottle:
     """Return a throttle by one endpoint, with looks that are always due."""
-    wanted = AutoThrottle.model_validate({"http": f"{server.base_url}/may-copy", **more})
+    # On a busy machine an answer may take longer than the default.
+    long_timeout = {"timeout": "PT1M"}
+    wanted = AutoThrottle.model_validate({"http": f"{server.base_url}/may-copy", **long_timeout, **more})
     return wanted.model_copy(update={"every": wanted.every * 0})
 
 
@@ -144,6 +146,7 @@ def test_orders_that_cannot_be_read_change_nothing(
     """The last orders count, the status says why, and the attempt does not end."""
     # Only this thread asks.
     monkeypatch.setattr(pacing, "_ASK_EVERY", 600.0)
+    monkeypatch.setattr("activities.lifecycle.runtime._QUERY_LIMIT", timedelta(minutes=1))
     workflow, copy = _Workflow(), Copy()
     runtime = Runtime(Settings(), cast("Any", workflow), "queue", loop)
     copy.context.progress(ProgressTask.COPY, ProgressUnit.RECORDS, 5, 10)
@@ -251,7 +254,8 @@ def test_sources_are_looked_at_from_time_to_time() -> None:
     answers = {"/may-copy": (500, "")}
     copy = Copy()
     with Answers(answers) as server:
-        copy.orders = CopyOrders(throttle=AutoThrottle.model_validate({"http": f"{server.base_url}/may-copy"}))
+        rare = {"every": "PT5M", "timeout": "PT1M"}
+        copy.orders = CopyOrders(throttle=AutoThrottle.model_validate({"http": f"{server.base_url}/may-copy", **rare}))
         with copy.pacer() as pacer:
             pacer.check()
             answers["/may-copy"] = 200, ""

@@ -53,7 +53,7 @@ def test_programs_are_searched(where: str) -> None:
     with SecretWatch(lambda: [os.getpid()], [PLANTED], [], every=0.01) as watch:
         child = subprocess.Popen(program, env=environment, stdin=subprocess.PIPE)
         try:
-            wait_for("the program to be found", lambda: bool(watch.found), 20)
+            wait_for("the program to be found", lambda: bool(watch.found), 60)
         finally:
-            child.communicate(b"\n", timeout=20)
+            child.communicate(b"\n", timeout=60)
     assert all("input()" in place for place in watch.found)

@@ -36,7 +36,7 @@ def test_programs_get_no_settings_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_p
     environment = child_environment({"PULSAR_CLUSTER": "prod"}, further=["WANTED", "ABSENT"])
     written = tmp_path / "environment"
     command = ["sh", "-c", f"cat /proc/self/environ /proc/$PPID/environ > {written}"]
-    run_leashed(command, environment, 20, ActivityContext(), lambda: None)
+    run_leashed(command, environment, 60, ActivityContext(), lambda: None)
     seen = dict(line.split("=", 1) for line in written.read_text().split("\0") if line)
     assert MARK not in written.read_text()
     assert {"WANTED": "yes", "PULSAR_CLUSTER": "prod", "LC_ALL": "C.UTF-8"}.items() <= seen.items()

@@ -16,5 +16,5 @@ def test_a_value_that_stays_another_is_shown_with_the_expected_one() -> None:
 def test_a_wait_for_a_value_ends_when_the_value_is_equal() -> None:
     """A wait for a value asks again until the answer equals the expected one."""
     answers = iter([1, 2, 3])
-    wait_until_equal("the count", lambda: next(answers), 3, 5)
+    wait_until_equal("the count", lambda: next(answers), 3, 60)
     assert list(answers) == []
