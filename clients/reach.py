@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from clients.errors import NoServer, StoreUnreachable
+
 _CONNECT_TIMEOUT = 2.0
 
 
@@ -25,7 +27,10 @@ def explained(address: str, error: OSError) -> str:
 
 def is_permanent(error: OSError) -> bool:
     """Return whether an error is permanent, so that a longer wait does not help: no server is there."""
-    return isinstance(error, socket.gaierror | ConnectionRefusedError)
+    if isinstance(error, socket.gaierror):
+        # A name server that does not answer says nothing about the name.
+        return error.errno != socket.EAI_AGAIN
+    return isinstance(error, ConnectionRefusedError)
 
 
 def open_link(host: str, port: int, timeout: float) -> socket.socket:
@@ -41,10 +46,11 @@ def open_link(host: str, port: int, timeout: float) -> socket.socket:
         raise socket.gaierror(socket.EAI_NONAME, "no host can have this name") from None
 
 
-def obstacle(address: str) -> str:
-    """Return why no connection to `host:port` can be opened; empty if it can."""
+def obstacle(address: str) -> StoreUnreachable | None:
+    """Return why no connection to `host:port` can be opened: `NoServer` if waiting does not help; None if it can."""
     try:
         open_link(*split_host(address), _CONNECT_TIMEOUT).close()
     except OSError as error:
-        return explained(address, error)
-    return ""
+        kind = NoServer if is_permanent(error) else StoreUnreachable
+        return kind(explained(address, error), server=address)
+    return None

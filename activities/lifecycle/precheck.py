@@ -73,7 +73,7 @@ class Findings:
         try:
             check()
         except StoreError as error:
-            if isinstance(error, StoreUnreachable) and not isinstance(error, NoServer) and _may_be_repeated():
+            if is_repeated(error):
                 raise
             code, cure = by_class(_CODES, error)
             self.block(f"{of}_{code}" if of else code, f"{what} cannot be used: {error}", cure)
@@ -81,5 +81,7 @@ class Findings:
         return True
 
 
-def _may_be_repeated() -> bool:
-    return activity.in_activity() and activity.info().attempt < _TRIES
+def is_repeated(error: StoreError) -> bool:
+    """Return whether another attempt of this activity shows if an error lasts: a server was silent in an early one."""
+    is_silence = isinstance(error, StoreUnreachable) and not isinstance(error, NoServer)
+    return is_silence and activity.in_activity() and activity.info().attempt < _TRIES

@@ -16,7 +16,6 @@ from google.protobuf.message import Message
 from clients.closeable import Closeable
 from clients.deadline import PARTS
 from clients.errors import (
-    NoServer,
     StoreDenied,
     StoreError,
     StoreNotFound,
@@ -269,7 +268,7 @@ class OxiaConnection(Closeable):
         if refused := why_refused(address, self.access, self.timeout):
             return refused
         if why := obstacle(address):
-            return NoServer(f"no Oxia server answers at {address}: {why}; check host and port", server=address)
+            return why.saying(f"no Oxia server answers at {address}: {why}; check host and port")
         text = f"{typed}; if {address} is the port of another server, such as ZooKeeper, correct it"
         return StoreUnreachable(text, server=address)
 

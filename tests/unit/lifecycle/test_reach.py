@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from clients.stores import Access, StoreAccess, open_cas_reader, open_reader
 from models.store_url import parse_store_url
 
 ACCESS = Access(StoreAccess(timeout=60))
+UNKNOWN = "no-such-host.invalid"
 
 
 @contextlib.contextmanager
@@ -44,10 +46,19 @@ def _closed_port() -> Generator[int]:
         yield held.getsockname()[1]
 
 
-@pytest.mark.parametrize("address", ["zk:no-such-host.invalid:2181", "oxia://no-such-host.invalid:6648"])
-def test_unknown_hosts(address: str) -> None:
+@pytest.mark.parametrize("address", [f"zk:{UNKNOWN}:2181", f"oxia://{UNKNOWN}:6648"])
+def test_unknown_hosts(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that does not resolve is reported as such, for both stores."""
-    _refused(address, "the name no-such-host.invalid does not resolve")
+    look_up = socket.getaddrinfo
+
+    def answered(host: Any, *arguments: Any, **named: Any) -> Any:
+        # A machine without a name server gets no answer.
+        if host == UNKNOWN:
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return look_up(host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", answered)
+    _refused(address, f"the name {UNKNOWN} does not resolve")
 
 
 @pytest.mark.parametrize("scheme", ["zk:", "oxia://"])
@@ -71,6 +82,31 @@ def test_one_of_several_is_enough_to_wait_for() -> None:
         with pytest.raises(StoreUnreachable) as refused, open_cas_reader(parse_store_url(address), access):
             pass
     assert not isinstance(refused.value, NoServer)
+
+
+@pytest.mark.parametrize("scheme", ["zk:", "oxia://"])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), "does not resolve (Temporary"),
+        (TimeoutError("timed out"), "no answer in time"),
+    ],
+)
+def test_silence_is_not_the_lack_of_a_server(
+    scheme: str, error: OSError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server that does not answer, and a connection that takes too long, may be a matter of seconds."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with _closed_port() as port:
+        url = parse_store_url(f"{scheme}127.0.0.1:{port}")
+        monkeypatch.setattr(socket, "create_connection", fail)
+        with pytest.raises(StoreUnreachable) as silent, open_reader(url, ACCESS) as store:
+            store.read([b"/"])
+    assert not isinstance(silent.value, NoServer)
+    assert said in str(silent.value)
 
 
 def _refused(address: str, why: str) -> None:
