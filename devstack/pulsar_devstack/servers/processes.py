@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pulsar_devstack.errors import ServerFailed
 from pulsar_devstack.servers.plans import ServerPlan
 
-_KILL_LIMIT = 10.0
-_PAUSE_LIMIT = 5.0
+_KILL_LIMIT = 60.0
+_PAUSE_LIMIT = 60.0
 _CHILD = Path(__file__).parent / "child.py"
 # The kernel kills a child when the *thread* that forked it ends, so one thread forks all and lives as long as we do.
 _forker = ThreadPoolExecutor(1, thread_name_prefix="devstack-forker")
