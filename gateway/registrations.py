@@ -190,8 +190,9 @@ class Registrar:
             task = asyncio.create_task(self._send(topic, queue, together))
             queue.tasks.add(task)
             task.add_done_callback(lambda task: self._done(topic, queue, task))
-        if not queue.tasks and not queue.waiting:
-            self._queues.pop(topic, None)
+        # The window of a queue that was empty, and was replaced, may end later.
+        if not queue.tasks and not queue.waiting and self._queues.get(topic) is queue:
+            del self._queues[topic]
 
     def _done(self, topic: str, queue: _TopicQueue, task: asyncio.Task[None]) -> None:
         queue.tasks.discard(task)

@@ -149,6 +149,37 @@ def test_the_order_of_each_name(asked: list[tuple[str, str, bool]], pauses: list
         assert asyncio.run(run()) == {consumer for consumer, joins in last.items() if joins}
 
 
+async def test_a_batch_window_that_ends_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window whose requests went with an earlier update has no effect: requests of a consumer keep their order."""
+    workflow = Workflow()
+    registrar = Registrar(workflow)
+
+    def ask(name: str, window: float, *, joins: bool = True) -> asyncio.Task[Any]:
+        send = registrar.join if joins else registrar.leave
+        monkeypatch.setattr(registrations, "BATCH_WINDOW_SECONDS", window)
+        return asyncio.create_task(send(TOPIC, ConsumerKey("bill", name), deadline_in(60)))
+
+    workflow.released.clear()
+    first = ask("a", 0.01)
+    await until(lambda: len(workflow.sent) == 1)
+    with_it = ask("b", 0.3)
+    await asyncio.sleep(0)
+    workflow.released.set()
+    # The end of the first update sends the second one.
+    await asyncio.gather(first, with_it)
+    workflow.released.clear()
+    joining = ask("c", 0.01)
+    await until(lambda: len(workflow.sent) == 3)
+    # Now the window of the second one ends.
+    await asyncio.sleep(0.4)
+    leaving = ask("c", 0.01, joins=False)
+    await asyncio.sleep(0.2)
+    assert len(workflow.sent) == 3
+    workflow.released.set()
+    await asyncio.gather(joining, leaving)
+    assert workflow.sessions == {ConsumerKey("bill", "a"), ConsumerKey("bill", "b")}
+
+
 async def test_instances_of_one_name() -> None:
     """An update has one instance of each name, and those of one name go in the order in which they came.
 
