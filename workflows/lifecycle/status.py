@@ -141,8 +141,12 @@ class StatusBoard:
             return
         self._stopped = stopped is not None
         report = ProgressReport(waiting=stopped, item=workflow.info().workflow_id)
+        before = self._reports[-1] if self._reports else None
 
         async def send() -> None:
+            # Temporal delivers signals that are under way together in any order, and the last one counts.
+            if before is not None and not before.done():
+                await asyncio.wait([before])
             # The parent may have ended.
             with suppress(FailureError):
                 handle = workflow.get_external_workflow_handle(parent.workflow_id, run_id=parent.run_id)
