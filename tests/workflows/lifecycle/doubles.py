@@ -25,7 +25,7 @@ from worker.catalog import ALL
 OWN_QUEUE = "pulsar-migrate@own"
 """The queue of the one worker that watches the source."""
 
-_TIMEOUT = 60.0
+_TIMEOUT = 180.0
 
 
 class Call(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType, IndexedValueType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import (
     Client,
@@ -44,8 +45,17 @@ from workflows.lifecycle.continuation import HISTORY_LIMIT
 IDENTITY = "worker"
 """Of client and workers; Temporal's default would name the machine in each history."""
 
-_LIMIT = 60.0
+# It only ends a test that hangs.
+_LIMIT = 180.0
 _ANSWER = timedelta(seconds=4)
+_TASK_EVENTS = {
+    EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+}
+_DEADLOCK = "[TMPRL1101]"
 
 
 async def status_of(handle: WorkflowHandle[Any, Any]) -> Status:
@@ -61,6 +71,36 @@ async def status_of(handle: WorkflowHandle[Any, Any]) -> Status:
             # Temporal's core reports its own timeout like a cancellation.
             if error.status not in (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED):
                 raise
+
+
+async def until_at_rest(handle: WorkflowHandle[Any, Any]) -> None:
+    """Wait until a run only waits: it has no task and no activity, and starts no child.
+
+    The time-skipping server keeps its clock locked if a run is terminated before that.
+    """
+    async with asyncio.timeout(_LIMIT):
+        while not await _is_at_rest(handle):
+            await asyncio.sleep(0.05)
+
+
+async def _is_at_rest(handle: WorkflowHandle[Any, Any]) -> bool:
+    before = (await handle.fetch_history()).events
+    described = (await handle.describe()).raw_description
+    after = (await handle.fetch_history()).events
+    tasks = [event.event_type for event in after if event.event_type in _TASK_EVENTS]
+    starting = [child for child in described.pending_children if not child.run_id]
+    busy = len(after) > len(before) or described.pending_activities or starting
+    return not busy and tasks[-1:] == [EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED]
+
+
+def failed_tasks(events: Iterable[HistoryEvent]) -> list[str]:
+    """Return why tasks of a workflow have failed, except those that got no processor time for two seconds.
+
+    The SDK takes these for deadlocks, and Temporal repeats them.
+    """
+    failed = [event for event in events if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED]
+    reasons = [event.workflow_task_failed_event_attributes.failure.message for event in failed]
+    return [reason for reason in reasons if _DEADLOCK not in reason]
 
 
 @dataclass

@@ -17,7 +17,7 @@ from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.status import WaitKind
 from models.lifecycle.waves import ErrorBudget, WaveGate, WavePolicy, WavesOutcome, WhenHeld
 from temporal.converter import DATA_CONVERTER
-from tests.workflows.lifecycle.harness import Harness
+from tests.workflows.lifecycle.harness import Harness, until_at_rest
 from tests.workflows.lifecycle.wave_catalog import Behaviour
 from tests.workflows.lifecycle.wave_operator import Operator, Run, wave_operator
 from tests.workflows.lifecycle.wave_workflows import Many
@@ -124,10 +124,11 @@ async def test_two_failing_items_stop_the_waves(operator: Operator) -> None:
     end = await run.result()
     assert end.outcome is WavesOutcome.STOPPED
     assert "2 items failed" in end.why
-    assert [failure.path for failure in end.first_failures] == ["item-00030", "item-00035"]
-    assert run.catalog.recorded == ["item-00030", "item-00035"]
+    # They run at the same time, and may end in any order, also after all others of their wave.
+    assert sorted(run.catalog.recorded) == ["item-00030", "item-00035"]
+    assert [failure.path for failure in end.first_failures] == run.catalog.recorded
     assert end.failure_list == str(run.catalog.failures)
-    assert end.counts.begun < 42
+    assert end.counts.begun <= 2 + 2 * policy.wave_size
 
 
 async def test_a_canary_that_fails_waits_for_a_decision(operator: Operator) -> None:
@@ -232,7 +233,7 @@ async def test_an_item_without_end_is_cancelled(operator: Operator, stage: Harne
     assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
-async def test_the_stop_switch_stops_the_deadline(operator: Operator) -> None:
+async def test_the_stop_switch_stops_the_deadline(operator: Operator, stage: Harness) -> None:
     """Time in which the stop switch holds an item does not count; what the item itself takes does."""
     day, hour = timedelta(days=1), timedelta(hours=1)
     items = _items(5) | {
@@ -240,6 +241,10 @@ async def test_the_stop_switch_stops_the_deadline(operator: Operator) -> None:
         "item-00002": Behaviour(stopped=day, sleep=4 * hour),
     }
     run = await operator.start(items, FREE.model_copy(update={"deadline": 3 * hour, "parallelism": 2}))
+    await run.until(lambda _: len(run.catalog.begun) == 3)
+    # Not to the end of the waves at once: the server would skip the last hour before the child gets its cancellation.
+    await stage.env.sleep(day + 3.5 * hour)
+    await run.until(lambda status: status.counts.failed == 1)
     end = await run.result()
     assert (end.counts.done, end.counts.failed) == (4, 1)
     assert [failure.path for failure in end.first_failures] == ["item-00002"]
@@ -271,9 +276,11 @@ async def test_an_item_that_ignores_its_cancellation_is_left_running(operator: O
     end = await run.result()
     assert (end.counts.done, end.counts.failed, end.counts.left_running) == (19, 1, 1)
     assert "still runs" in end.first_failures[0].reason
+    child = operator.client.get_workflow_handle(f"{run.handle.id}/item-00001")
+    await until_at_rest(child)
     # On a busy machine its cancellation may come before it is deaf to one.
     with suppress(RPCError):
-        await operator.client.get_workflow_handle(f"{run.handle.id}/item-00001").terminate()
+        await child.terminate()
 
 
 async def test_failures_are_repeated_unless_they_are_for_good(operator: Operator) -> None:
@@ -318,6 +325,7 @@ async def test_a_foreign_child_without_end_is_a_failed_item(operator: Operator) 
     """An item whose id another workflow holds for longer than the deadline counts as failed, and the wave continues."""
     run = await operator.start(_items(2) | {"item-00000": DEAF}, FREE)
     await run.until(lambda status: status.counts.done == 1)
+    await until_at_rest(run.handle)
     await run.handle.terminate()
     again = await operator.again(run.catalog, FREE.model_copy(update={"deadline": timedelta(hours=2)}))
     end = await again.result()

@@ -28,7 +28,7 @@ FAIL, DEAF = "fail", "deaf"
 """What can be wrong with an activity: it fails when it may end, or it answers although it was cancelled."""
 
 _FAILURE = ApplicationError("broken", type=FailureKind.CONFLICT, non_retryable=True)
-_LIMIT = 60.0
+_LIMIT = 180.0
 
 
 def moves(most: int) -> SearchStrategy[list[str]]:

@@ -34,7 +34,7 @@ from tests.workflows.metadata_store.activities import Script
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
 QUEUE = "waves"
-TIMEOUT = 60.0
+TIMEOUT = 180.0
 
 _names = (f"catalog-{number}" for number in itertools.count(1))
 
