@@ -205,7 +205,8 @@ async def test_copies_are_left_where_messages_were_written(stage: Harness) -> No
 @pytest.mark.parametrize("step", ["check_ids", "copy_tail"])
 async def test_longest_pause(stage: Harness, step: str) -> None:
     """Past the longest pause brokers go back to the source, though the step lives and heartbeats."""
-    run = await stage.start(Script(**{step: [Hang(), ANSWERS[step]]}), pause_deadline="PT0.5S")
+    # It passes while the step hangs; before that, a busy machine stops the brokers.
+    run = await stage.start(Script(**{step: [Hang(), ANSWERS[step]]}), pause_deadline="PT6S")
     failure = await run.typed_failure()
     assert (failure.type, failure.message) == (FailureKind.DEADLINE, "longest pause: the deadline passed")
     assert run.script.cancelled == [step]
@@ -492,7 +493,8 @@ async def test_read_mode_is_restored(stage: Harness) -> None:
 
 
 def _stopped_late(begun: datetime) -> BrokersStopped:
-    return stopped(begun + timedelta(seconds=5))
+    # Later than it is released: what is left of the deadline is for a busy machine.
+    return stopped(begun + timedelta(seconds=25))
 
 
 async def _hanging(stage: Harness, script: type[Script], step: str) -> Run:
