@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType, IndexedValueType
+from temporalio.api.enums.v1 import EventType, IndexedValueType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import (
@@ -56,6 +56,7 @@ _TASK_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
 }
 _DEADLOCK = "[TMPRL1101]"
+_UNHANDLED = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND
 
 
 async def status_of(handle: WorkflowHandle[Any, Any]) -> Status:
@@ -79,7 +80,9 @@ async def until_at_rest(handle: WorkflowHandle[Any, Any]) -> None:
     The time-skipping server keeps its clock locked if a run is terminated before that.
     """
     async with asyncio.timeout(_LIMIT):
-        while not await _is_at_rest(handle):
+        while True:
+            if await _is_at_rest(handle):
+                return
             await asyncio.sleep(0.05)
 
 
@@ -94,13 +97,18 @@ async def _is_at_rest(handle: WorkflowHandle[Any, Any]) -> bool:
 
 
 def failed_tasks(events: Iterable[HistoryEvent]) -> list[str]:
-    """Return why tasks of a workflow have failed, except those that got no processor time for two seconds.
+    """Return why tasks of a workflow have failed, except those that Temporal repeats without a fault of the workflow.
 
-    The SDK takes these for deadlocks, and Temporal repeats them.
+    These got no processor time for two seconds, which the SDK takes for a deadlock, or ended the run at the moment of
+    another event.
     """
-    failed = [event for event in events if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED]
-    reasons = [event.workflow_task_failed_event_attributes.failure.message for event in failed]
-    return [reason for reason in reasons if _DEADLOCK not in reason]
+    failed = [
+        event.workflow_task_failed_event_attributes
+        for event in events
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    ]
+    lasting = [task for task in failed if task.cause != _UNHANDLED and _DEADLOCK not in task.failure.message]
+    return [f"{WorkflowTaskFailedCause.Name(task.cause)}: {task.failure.message}" for task in lasting]
 
 
 @dataclass

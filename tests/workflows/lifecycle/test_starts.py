@@ -6,13 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import TASK_QUEUE
-from tests.workflows.lifecycle.harness import Harness
+from tests.workflows.lifecycle.harness import Harness, failed_tasks
 from worker.catalog import ALL, KINDS, Kind
 
 _WRONG: list[tuple[tuple[Any, ...], str]] = [
@@ -38,7 +37,7 @@ async def _failure(stage: Harness, workflow: str, *args: Any) -> ApplicationErro
     with pytest.raises(WorkflowFailureError) as failed:
         await asyncio.wait_for(handle.result(), 30)
     events = (await handle.fetch_history()).events
-    assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in {event.event_type for event in events}
+    assert failed_tasks(events) == []
     failure = events[-1].workflow_execution_failed_event_attributes.failure
     assert (failure.stack_trace, failure.HasField("cause"), failure.application_failure_info.non_retryable) == (
         "",

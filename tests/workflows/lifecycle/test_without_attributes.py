@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
@@ -32,10 +31,9 @@ from temporal.search_attributes import missing_search_attributes, register_for_s
 from tests.support.lifecycle.refusing_proxy import OPERATOR_SERVICE, refusing_proxy
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.doubles import Hang
-from tests.workflows.lifecycle.harness import IDENTITY, with_workers
+from tests.workflows.lifecycle.harness import IDENTITY, failed_tasks, with_workers
 from tests.workflows.metadata_store.activities import PLAN, Script
 
-_TASK_FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
 _CREATE = "temporal operator search-attribute create --namespace default"
 
 
@@ -103,7 +101,7 @@ async def test_a_whole_migration(server: Server, tmp_path: Path) -> None:
         assert (await run.steer(Verb.PROCEED)).accepted
         assert (await run.report()).outcome is Outcome.DONE
     assert await _upserted(run.handle) == {"TemporalChangeVersion"}
-    assert _TASK_FAILED not in {event.event_type for event in (await run.handle.fetch_history()).events}
+    assert failed_tasks((await run.handle.fetch_history()).events) == []
     file = tmp_path / "history.json"
     file.write_text((await run.handle.fetch_history()).to_json())
     assert await asyncio.to_thread(replay, [file]) == {file: ""}
