@@ -24,7 +24,7 @@ async def waits_for_bookies(run: Run) -> Status:
 
 async def give_up(run: Run) -> None:
     """Repeat `proceed` until a gate accepts it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             with suppress(WorkflowUpdateFailedError):
                 await run.steer(Verb.PROCEED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
@@ -25,6 +27,7 @@ from tests.workflows.bookie_cluster.steering import give_up, waits_for_bookies, 
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.lifecycle.persons import ANA, BO, Persons
+from workflows.bookie_cluster import cutover_restart
 
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
 GONE = RollbackReadiness(target_blockers=(Blocker(code="UNREADABLE", cause="zk-2 does not answer.", cure="start it"),))
@@ -34,8 +37,9 @@ TARGET = TargetLoss(cluster="new")
 WITHOUT_TARGET = ["stop_brokers", "do_without_target", "set_target", "start_brokers"]
 
 
-async def test_a_proceed_that_is_given_twice(stage: Harness) -> None:
+async def test_a_proceed_that_is_given_twice(stage: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second `proceed`, meant for the previous gate, is refused with the reason and does not give the rollback up."""
+    monkeypatch.setattr(cutover_restart, "_GATE_DELAY", timedelta(minutes=5))
     stops, copy = Hang(), Hang()
     run = await stage.start(Script())
     await window_open(run)

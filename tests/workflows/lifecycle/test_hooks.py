@@ -21,7 +21,7 @@ from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import Script
 from tests.workflows.scalable_topic.activities import TOPICS, NamespaceScript
-from workflows.lifecycle.hooks import OVERRIDE_DELAY
+from workflows.lifecycle import hooks
 
 REFUSED = Response(409, "freeze until Monday", {"Retry-After": "300"})
 
@@ -161,14 +161,16 @@ async def test_a_veto_holds_the_cutover(stage: Harness, pager: HookReceiver) -> 
     assert len({event["id"] for event in pager.events}) == len(pager.events)
 
 
-async def test_an_override_needs_a_reason(stage: Harness, pager: HookReceiver) -> None:
+async def test_an_override_needs_a_reason(stage: Harness, pager: HookReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """A person overrides a veto by `proceed` with a reason, not at once, and it is in the audit trail."""
+    # Longer than a busy machine takes to be refused. It ends between two rounds of ten seconds, see above.
+    monkeypatch.setattr(hooks, "OVERRIDE_DELAY", timedelta(seconds=55))
     pager.respond = lambda event: REFUSED if event["type"].endswith("asked") else Response()
     run = await _start(stage, "gate")
     await run.until(_is_vetoed)
     with_reason = VerbRequest(verb=Verb.PROCEED, reason="OPS-2")
     assert "this gate has just closed" in (await run.refusal("steer", with_reason)).message
-    await stage.env.sleep(OVERRIDE_DELAY)
+    await stage.env.sleep(hooks.OVERRIDE_DELAY)
     for without in ("", " "):
         refusal = await run.refusal("steer", VerbRequest(verb=Verb.PROCEED, reason=without))
         assert "`proceed` needs a reason here: the cut-over begins against the veto of gate" in refusal.message
@@ -209,7 +211,7 @@ async def test_each_wave_is_asked_for(stage: Harness, pager: HookReceiver) -> No
     status = await run.until(_is_vetoed)
     assert status.waiting is not None
     assert [script.steps_of(topic) != [] for topic in TOPICS[:3]] == [True, True, False]
-    await stage.env.sleep(OVERRIDE_DELAY)
+    await stage.env.sleep(hooks.OVERRIDE_DELAY)
     await run.update("steer", VerbRequest(verb=Verb.PROCEED, reason="OPS-3"))
     report = await run.report()
     assert report.outcome is Outcome.DONE

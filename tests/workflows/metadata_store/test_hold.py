@@ -20,6 +20,7 @@ from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.lifecycle.persons import ANA, BO, Persons
 from tests.workflows.metadata_store.activities import ANSWERS, HELD, LIVE, Script, between_rounds
 from workflows.lifecycle import hold
+from workflows.metadata_store import workflow as migration
 
 LOST = Preparation(ephemerals=0, seconds=0.0, gap="this worker did not watch the source from the start")
 READY = ANSWERS["prepare"]
@@ -202,8 +203,9 @@ async def test_watchers_lost_too_often(stage: Harness) -> None:
     assert run.script.steps[-2:] == ["unblock_writes", "clear_target"]
 
 
-async def test_proceed_tries_the_cutover_again_at_once(stage: Harness) -> None:
+async def test_proceed_tries_the_cutover_again_at_once(stage: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the next try of the cut-over is waited for, status says why, and `proceed` ends the wait."""
+    monkeypatch.setattr(migration, "_SHORTEST_REST", timedelta(minutes=5))
     preparing = Hang()
     run = await stage.start(Script(prepare=[LOST, LOST, LOST, preparing]), validation_window="PT0S")
     status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,13 +18,14 @@ from models.migration_flag import FlagPhase
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import ANSWERS, LIVE, Script
+from workflows.lifecycle import phases
 from workflows.lifecycle.caller import UNNAMED
 
 UNDO = ["unblock_writes", "clear_target"]
 COMMITTED = Restoration(committed=True, flag=FlagPhase.COMPLETED)
 UNBLOCKED = Restoration(committed=False, flag=FlagPhase.FAILED)
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
-SHORT = {"blocked_deadline": "PT6S", "preparation_timeout": "PT6S"}
+SHORT: dict[str, Any] = {"blocked_deadline": "PT6S", "preparation_timeout": "PT6S"}
 """Passes while a step hangs, which takes as long as it says; before that, a busy machine does the steps before it."""
 
 
@@ -92,8 +94,9 @@ async def test_long_reason_is_cut(stage: Harness) -> None:
     assert len(note) < 1_000
 
 
-async def test_a_rollback_that_failed_is_retried_at_once(stage: Harness) -> None:
+async def test_a_rollback_that_failed_is_retried_at_once(stage: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two attempts of the rollback status names `proceed`, which starts the next one without waiting."""
+    monkeypatch.setattr(phases, "_SHORTEST_BACKOFF", timedelta(minutes=10))
     hang = Hang()
     run = await stage.start(Script(prepare=hang, unblock_writes=[DENIED, UNBLOCKED]))
     await hang.entered()

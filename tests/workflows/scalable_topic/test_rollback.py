@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError, CancelledError
@@ -23,6 +25,7 @@ from tests.workflows.scalable_topic.activities import (
     TURNED_OUT,
     Script,
 )
+from workflows.scalable_topic import workflow as migration
 
 DENIED = ApplicationError("no right", type=FailureKind.DENIED, non_retryable=True)
 AFTER_FLIP = ("flip", "drain", "verify", "complete")
@@ -93,8 +96,9 @@ async def test_a_rollback_holds_although_clients_leave(stage: Harness) -> None:
     assert run.script.steps == [*BEFORE_FLIP, "flip", "await_clients", "undo"]
 
 
-async def test_rollback_between_two_tries(stage: Harness) -> None:
+async def test_rollback_between_two_tries(stage: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rollback is legal before the next check of the clients."""
+    monkeypatch.setattr(migration, "_AFTER_REFUSAL", timedelta(minutes=10))
     run = await stage.start(Script(flip=CAME))
     status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
     assert status.waiting is not None

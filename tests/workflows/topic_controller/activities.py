@@ -47,6 +47,9 @@ PLAN: dict[str, Any] = {
 }
 CREATED_MS = 1_700_000_000_000
 
+# It only ends a test that hangs.
+_LIMIT = 120.0
+
 
 class Script(doubles.Script):
     """A topic, and what the steps of its controller do with it.
@@ -188,7 +191,7 @@ async def layout_of(run: Run) -> SegmentLayout:
 
 async def until(run: Run, condition: Callable[[ControllerStatus], bool]) -> ControllerStatus:
     """Wait, without letting time pass, until the status fulfils a condition; the status."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(_LIMIT):
         while True:
             status = await status_of(run)
             if condition(status):
@@ -198,7 +201,7 @@ async def until(run: Run, condition: Callable[[ControllerStatus], bool]) -> Cont
 
 async def until_taken(send: Callable[[], Awaitable[ResultT]]) -> ResultT:
     """Send an update again that came as a run was continued as the next."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(_LIMIT):
         while True:
             try:
                 return await send()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
 
+import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
 from models.topic_controller.input import SplitRequest
@@ -14,6 +15,7 @@ from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Run
 from tests.workflows.topic_controller.activities import Script, until
 from tests.workflows.topic_controller.conftest import BILL, Start, register
+from workflows.topic_controller import sessions
 
 
 class _Silent(Hang):
@@ -48,8 +50,11 @@ async def test_sessions_are_observed_once_they_are_stored(start: Start) -> None:
     assert await joining == {"a": (0, 1)}
 
 
-async def test_an_observation_during_a_wave_of_consumers_counts_at_once(start: Start) -> None:
+async def test_an_observation_during_a_wave_of_consumers_counts_at_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An observer that will be replaced soon, since consumers have come, is heard until then, and at once."""
+    monkeypatch.setattr(sessions, "_BATCH_WINDOW", timedelta(minutes=5))
     drained = Hang(answer=Observation(drained={BILL: (0,)}))
     script = Script(observe=[drained, None])
     run = await start(script)
