@@ -149,6 +149,11 @@ class Shell:
     async def begin_with_worker(self, cluster: str, *more: str) -> str:
         """Start it with a worker; return its id once the worker has taken the first task and loaded the workflow."""
         workflow_id = await self.begin(cluster, *more)
+        await self.until_taken(workflow_id)
+        return workflow_id
+
+    async def until_taken(self, workflow_id: str) -> None:
+        """Wait until a worker has taken the first task of a workflow."""
         seen: list[str] = []
         try:
             async with asyncio.timeout(_TAKEN_WITHIN):
@@ -160,14 +165,13 @@ class Shell:
         except TimeoutError as expired:
             expired.add_note("\n".join([f"the history of {workflow_id}:", *seen]))
             raise
-        return workflow_id
 
     async def status_with(self, workflow_id: str, wanted: Callable[[Any], bool]) -> Any:
-        """Ask for the status until it is as wanted."""
-        async with asyncio.timeout(LIMIT):
+        """Ask for the status until it is as wanted; the worker may take long to answer the first time."""
+        async with asyncio.timeout(_TAKEN_WITHIN):
             while True:
                 status = (await self("status", workflow_id, "-o", "json")).json
-                if wanted(status):
+                if status["status"] and wanted(status):
                     return status
 
 

@@ -85,6 +85,7 @@ async def test_nothing_of_the_input_is_readable(
     async with small_worker(client):
         started = await shell("start", "metadata-store", "--cluster", "sealed", *PLAN, **variables)
         assert started.code == 0, started.err
+        await shell.until_taken(workflow_id)
         proceeded = await shell("proceed", workflow_id, "--reason", SECRET_HOST, **variables)
         assert proceeded.code == 0, proceeded.err
         report = await shell("report", workflow_id, "-o", "json", **variables)
@@ -135,6 +136,7 @@ async def test_signals_of_other_keys_are_dropped(shell: Shell, keys_file: Path, 
     workflow_id = "metadata-store/other-keys"
     async with small_worker(client):
         assert (await shell("start", "metadata-store", "--cluster", "other-keys", *PLAN, **variables)).code == 0
+        await shell.until_taken(workflow_id)
         for key_id in ("2030-01", "unknown"):
             other = tmp_path / key_id
             write(other, key_line(key_id))
@@ -156,6 +158,7 @@ async def test_a_migration_whose_key_is_lost_hides_no_other_one(shell: Shell, ke
     workflow_id = "metadata-store/flaky"
     async with small_worker(await encrypted(shell.address, lost)):
         assert (await shell("start", "metadata-store", "--cluster", "flaky", *PLAN, **variables)).code == 0
+        await shell.until_taken(workflow_id)
         async with asyncio.timeout(60):
             while "the store is down" not in (await shell("status", workflow_id, **variables)).out:
                 pass
@@ -198,6 +201,7 @@ async def test_clients_without_the_key_change_nothing(shell: Shell, keys_file: P
         assert "a payload is not encrypted" in failed.value.cause.message
 
         assert (await shell("start", "metadata-store", "--cluster", "steered", *PLAN, **variables)).code == 0
+        await shell.until_taken("metadata-store/steered")
         plain = shell.client.get_workflow_handle("metadata-store/steered")
         await plain.signal("proceed", "a plain reason")
         refused = await shell("pause", plain.id)
