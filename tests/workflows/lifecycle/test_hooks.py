@@ -19,7 +19,7 @@ from models.metadata_store.phases import Phase
 from tests.support.lifecycle.hook_receiver import HookReceiver, Response
 from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.metadata_store.activities import Script
+from tests.workflows.metadata_store.activities import Script, between_rounds
 from tests.workflows.scalable_topic.activities import TOPICS, NamespaceScript
 from workflows.lifecycle import hooks
 
@@ -55,7 +55,7 @@ async def _start(stage: Harness, *hooks: str, **more: Any) -> Run:
 async def test_all_events_in_their_order(stage: Harness, pager: HookReceiver, command: Client) -> None:
     """A hook gets each phase, wait and request with who and why, numbered without a gap, and the end as the last."""
     run = await _start(stage, "pager", hold_before_cutover=True)
-    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
+    await run.until(between_rounds(run.script))
     with pytest.raises(Exception, match="Workflow update failed"):
         await run.update("steer", VerbRequest(verb=Verb.CLEANUP))
     handle: Any = command.get_workflow_handle(run.handle.id)
@@ -190,7 +190,8 @@ async def test_without_an_answer_there_is_no_cutover(stage: Harness, pager: Hook
     del pager
     stage.hooks["gone"] = Hook(command=("/no/such/program",), veto=True)
     run = await _start(stage, "gone", "gate")
-    status = await run.until(_is_vetoed)
+    idle = between_rounds(run.script)
+    status = await run.until(lambda status: _is_vetoed(status) and idle(status))
     assert status.waiting is not None
     assert status.waiting.why.startswith("the end of the veto of gone: ended with 127")
     await run.signal(Verb.ROLLBACK)
