@@ -143,7 +143,7 @@ async def test_a_batch_reports_the_stop_switch(stage: Harness) -> None:
     stop = WaitReason(kind=WaitKind.STOP_SWITCH, why="the stop switch is set: OPS-1")
     for waiting in (stop, stop, None):
         await batch.signal("report_progress", ProgressReport(waiting=waiting))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while len(reports := await _reports_of_items(run)) < 2:  # noqa: ASYNC110 - only Temporal has them
             await asyncio.sleep(0.05)
     assert [(report.item, report.waiting and report.waiting.kind) for report in reports] == [

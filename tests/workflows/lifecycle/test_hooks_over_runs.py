@@ -75,7 +75,7 @@ async def test_a_run_that_ends_during_a_question(server: Harness, pager: HookRec
 
     pager.respond = respond
     run = await server.start(Script(), hooks=["pager"], validation_window="PT0S", history_limit=60)
-    assert await asyncio.to_thread(asked.wait, 30)
+    assert await asyncio.to_thread(asked.wait, 120)
     for number in range(20):
         await run.handle.signal(f"unknown-{number}")
     await run.status()

@@ -35,7 +35,7 @@ async def _failure(stage: Harness, workflow: str, *args: Any) -> ApplicationErro
     name = f"wrong/{next(stage.clusters)}"
     handle = await stage.client.start_workflow(workflow, args=args, id=name, task_queue=TASK_QUEUE)
     with pytest.raises(WorkflowFailureError) as failed:
-        await asyncio.wait_for(handle.result(), 30)
+        await asyncio.wait_for(handle.result(), 120)
     events = (await handle.fetch_history()).events
     assert failed_tasks(events) == []
     failure = events[-1].workflow_execution_failed_event_attributes.failure

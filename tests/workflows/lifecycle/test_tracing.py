@@ -38,7 +38,7 @@ from tests.workflows.lifecycle.harness import with_workers
 from tests.workflows.metadata_store.activities import Script
 
 SECRET = "a-planted-secret-of-the-store"
-_LIMIT = 30.0
+_LIMIT = 120.0
 
 
 class Collector(TraceServiceServicer):

@@ -35,7 +35,7 @@ LIMIT = 15
 """Events after which a run continues: few, but Temporal begins no two runs of a workflow within a second."""
 RUNS = 2
 """So many runs are seen after the one in which a wait began."""
-_TIMEOUT = 30.0
+_TIMEOUT = 120.0
 
 WINDOWS: dict[type[Script], str] = {metadata.Script: "validation_window", switch.Script: "rollback_window"}
 LAST_BEFORE_PAUSE: dict[type[Script], str] = {metadata.Script: "pre_copy", switch.Script: "build"}

@@ -39,7 +39,7 @@ async def _refused_start(stage: Harness, input: Any) -> ApplicationError:
         "MetadataStoreMigration", input, id=f"begin/{next(stage.clusters)}", task_queue=TASK_QUEUE
     )
     with pytest.raises(WorkflowFailureError) as failed:
-        await asyncio.wait_for(handle.result(), 30)
+        await asyncio.wait_for(handle.result(), 120)
     cause = failed.value.cause
     assert isinstance(cause, ApplicationError)
     assert cause.type == FailureKind.INVALID_INPUT

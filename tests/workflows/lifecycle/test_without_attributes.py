@@ -144,7 +144,7 @@ async def test_attributes_that_an_administrator_added(server: Server, status: gr
     try:
         async with refusing_proxy(server.address, status=status) as (proxied, _):
             client = await Client.connect(proxied, data_converter=DATA_CONVERTER, identity=IDENTITY)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while await missing_search_attributes(client):  # noqa: ASYNC110 - Temporal announces nothing
                     await asyncio.sleep(0.2)
             async with with_workers(WorkflowEnvironment.from_client(client)) as stage:

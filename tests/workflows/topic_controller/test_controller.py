@@ -101,7 +101,7 @@ async def test_changes_come_one_after_the_other(stage: Harness) -> None:
     await hang.entered()
     others = [asyncio.ensure_future(run.update("split", SplitRequest(segment=number))) for number in (1, 0)]
     # Both are in the history before the first has its answer.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             if await _accepted(run) == 3:
                 break
@@ -178,7 +178,7 @@ async def test_a_change_that_has_begun_comes_to_its_end(stage: Harness, step: st
     script = Script(**{step: [_broken(), _broken(), Hang(), None]})
     run = await stage.start(script)
     change = asyncio.ensure_future(run.update("split", SplitRequest(segment=1)))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while script.hanging is None:
             await stage.env.sleep(timedelta(seconds=1))
     status = await status_of(run)

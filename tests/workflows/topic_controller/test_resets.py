@@ -34,7 +34,7 @@ async def test_a_reset_of_an_idle_controller(stage: Harness) -> None:
     await run.update("set_grace", GraceChange(grace=timedelta(hours=2)))
     reset = await _reset_to_the_last_task(run)
     again = Run(stage.client.get_workflow_handle(run.handle.id), script, stage.client)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             if (await again.handle.describe()).run_id != reset:
                 break
