@@ -75,18 +75,19 @@ async def status_of(handle: WorkflowHandle[Any, Any]) -> Status:
 
 
 async def until_at_rest(handle: WorkflowHandle[Any, Any]) -> None:
-    """Wait until a run only waits: it has no task and no activity, and starts no child.
+    """Wait until a run is at rest.
 
     The time-skipping server keeps its clock locked if a run is terminated before that.
     """
     async with asyncio.timeout(_LIMIT):
         while True:
-            if await _is_at_rest(handle):
+            if await is_at_rest(handle):
                 return
             await asyncio.sleep(0.05)
 
 
-async def _is_at_rest(handle: WorkflowHandle[Any, Any]) -> bool:
+async def is_at_rest(handle: WorkflowHandle[Any, Any]) -> bool:
+    """Return whether a run only waits: it has no task and no activity, and starts no child."""
     before = (await handle.fetch_history()).events
     described = (await handle.describe()).raw_description
     after = (await handle.fetch_history()).events
