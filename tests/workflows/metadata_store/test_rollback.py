@@ -25,7 +25,7 @@ UNDO = ["unblock_writes", "clear_target"]
 COMMITTED = Restoration(committed=True, flag=FlagPhase.COMPLETED)
 UNBLOCKED = Restoration(committed=False, flag=FlagPhase.FAILED)
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
-SHORT: dict[str, Any] = {"blocked_deadline": "PT6S", "preparation_timeout": "PT6S"}
+SHORT: dict[str, Any] = {"blocked_deadline": "PT8S", "preparation_timeout": "PT8S"}
 """Passes while a step hangs, which takes as long as it says; before that, a busy machine does the steps before it."""
 
 
