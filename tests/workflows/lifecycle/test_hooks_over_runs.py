@@ -74,9 +74,11 @@ async def test_a_run_that_ends_during_a_question(server: Harness, pager: HookRec
         return Response()
 
     pager.respond = respond
-    run = await server.start(Script(), hooks=["pager"], validation_window="PT0S", history_limit=60)
+    limit = 60
+    run = await server.start(Script(), hooks=["pager"], validation_window="PT0S", history_limit=limit)
     assert await asyncio.to_thread(asked.wait, 120)
-    for number in range(20):
+    # Each is an event, also where the worker takes several with one task.
+    for number in range(limit):
         await run.handle.signal(f"unknown-{number}")
     await run.status()
     assert (await run.steer(Verb.PAUSE)).accepted
