@@ -305,9 +305,12 @@ async def test_a_signal_is_refused(stage: Harness) -> None:
     assert expected in (await status_of(run)).notes[-1]
 
 
-async def test_one_life_over_many_runs(stage: Harness) -> None:
-    """A run continues as the next with all that it knows, also while updates come."""
-    run = await stage.start(Script(), history_limit=40)
+async def test_one_life_over_many_runs(server: Harness) -> None:
+    """A run continues as the next with all that it knows, also while updates come.
+
+    The time-skipping server loses the end of a run that an update meets.
+    """
+    run = await server.start(Script(), history_limit=40)
     segment = 0
     for epoch in range(1, 9):
         split = functools.partial(run.update, "split", SplitRequest(segment=segment))
