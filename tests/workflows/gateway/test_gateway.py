@@ -282,8 +282,7 @@ async def test_the_longest_names(gateway: Open) -> None:
     assert (await ask("PUT", subscription)).status_code == NO_CONTENT
     joined = await ask("POST", f"{subscription}/consumers/{longest}", json={"kind": "STREAM"})
     assert joined.status_code == 200, joined.text
-    listed = await ask.asks.get(f"scalable/{ask.namespace}")
-    assert listed.json() == [ask.topic]
+    await until(lambda: ask.asks.get(f"scalable/{ask.namespace}"), lambda answer: answer.json() == [ask.topic])
     ask.rename(f"orders{'x' * (free + 1)}")
     for method in ("PUT", "GET"):
         refused = await ask(method)
