@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import subprocess
@@ -28,8 +29,11 @@ from tests.workflows.lifecycle.harness import Harness, Run, on_dev_server
 from tests.workflows.lifecycle.persons import ANA, BO, Persons
 from tests.workflows.metadata_store.activities import Script
 from views.acts import read_acts
-from views.evidence import SUMS, keep_evidence
+from views.evidence import SUMS, Evidence, keep_evidence
 from workflows.lifecycle.caller import UNNAMED
+
+_LISTED_WITHIN = 60.0
+"""Seconds after which Temporal lists a run that has ended; most often it does at once."""
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +131,11 @@ async def test_evidence(stage: Harness, command: Client, tmp_path: Path, monkeyp
     while await run.runs() < 3:
         await persons.refusal(BO, "steer", VerbRequest(verb=Verb.RESUME))
     await run.until(_is_held)
-    earlier = await keep_evidence(command, tmp_path, run.handle.id)
-    assert [{path.name.partition("-")[0] for path in each.folder.iterdir()} for each in earlier] == 2 * [
+    earlier: list[Evidence] = []
+    async with asyncio.timeout(_LISTED_WITHIN):
+        while len(earlier) < 2:
+            earlier += await keep_evidence(command, tmp_path, run.handle.id)
+    assert [{path.name.partition("-")[0] for path in each.folder.iterdir()} for each in earlier] == len(earlier) * [
         {"SHA256SUMS", "requests.json", "history"}
     ]
     first = run.handle.first_execution_run_id or ""
@@ -138,8 +145,12 @@ async def test_evidence(stage: Harness, command: Client, tmp_path: Path, monkeyp
     stranger = tmp_path / file_name(run.handle.id) / (await run.handle.describe()).run_id
     stranger.mkdir()
     (stranger / "notes").touch()
-    [refused] = [each for each in await keep_evidence(command, tmp_path, run.handle.id) if each.folder == stranger]
-    assert refused.fault.startswith("it was not kept: [Errno 39] Directory not empty")
+    refused: list[Evidence] = []
+    async with asyncio.timeout(_LISTED_WITHIN):
+        while not refused:
+            written = await keep_evidence(command, tmp_path, run.handle.id)
+            refused = [each for each in written if each.folder == stranger]
+    assert refused[0].fault.startswith("it was not kept: [Errno 39] Directory not empty")
     (stranger / "notes").unlink()
     [evidence] = await keep_evidence(command, tmp_path, run.handle.id)
     assert (evidence.fault, evidence.forgotten, evidence.folder) == ("", first, stranger)

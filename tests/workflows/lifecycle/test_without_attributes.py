@@ -116,7 +116,7 @@ async def test_a_worker_with_other_knowledge_continues(server: Server) -> None:
         await held.entered()
     async with with_workers(WorkflowEnvironment.from_client(server.client)) as stage:
         stage.play(run.handle.id.partition("/")[2], Script())
-        assert (await run.report(60)).outcome is Outcome.DONE
+        assert (await run.report()).outcome is Outcome.DONE
     assert await _upserted(run.handle) == {"TemporalChangeVersion"}
 
 
