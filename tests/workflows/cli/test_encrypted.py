@@ -221,6 +221,8 @@ async def test_older_migrations_continue_after_the_change(shell: Shell, keys_fil
         "PULSAR_MIGRATE_PAYLOAD_READ_PLAIN": "true",
     }
     async with small_worker(await encrypted(shell.address, keys_file, read_plain=True)):
+        # Temporal gives the new worker tasks a little later.
+        await shell.status_with(workflow_id, lambda view: view["status"]["waiting"], **variables)
         proceeded = await shell("proceed", workflow_id, **variables)
         assert proceeded.code == 0, proceeded.err
         report = await shell("status", workflow_id, "--watch", **variables)

@@ -139,4 +139,5 @@ async def test_list_without_a_worker(shell: Shell) -> None:
     assert alone["waiting"] is None
     assert "no worker on the queue pulsar-migrate answers" in alone["silence"]
     async with small_worker(shell.client):
+        await shell.until_taken(workflow_id)
         assert (await shell("proceed", workflow_id)).code == 0

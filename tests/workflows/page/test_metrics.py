@@ -87,6 +87,8 @@ async def test_a_series_lives_as_long_as_its_run(shell: Shell, monkeypatch: pyte
     assert values(silent, "paused", **own) == []
 
     async with small_worker(shell.client):
+        # Temporal gives the new worker tasks a little later.
+        await shell.status_with(workflow_id, lambda view: view["status"]["waiting"])
         assert (await shell("proceed", workflow_id)).code == 0
         ended = await scraper.until(lambda samples: values(samples, "outcome", outcome="done", **own))
         names = {sample.name for sample in ended if own.items() <= sample.labels.items()}
