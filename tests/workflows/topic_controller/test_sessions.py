@@ -28,6 +28,7 @@ from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.topic_controller.activities import Script, status_of, until, until_taken
 from tests.workflows.topic_controller.conftest import BILL, Start, register
+from workflows.topic_controller import sessions
 
 ResultT = TypeVar("ResultT")
 
@@ -171,8 +172,12 @@ async def test_a_missing_consumer_is_evicted(start: Start) -> None:
     assert await register(run, "a") == {"a": (0,)}
 
 
-async def test_an_old_observation_does_not_evict_a_consumer_that_is_back(start: Start) -> None:
+async def test_an_old_observation_does_not_evict_a_consumer_that_is_back(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An observation from before a consumer returned does not end its session."""
+    # The observer is not replaced before it answers.
+    monkeypatch.setattr(sessions, "_BATCH_WINDOW", timedelta(minutes=5))
     gone = {BILL: ("a",)}
     late = Hang(deaf=True, answer=Observation(gone=gone, expired=gone))
     run = await start(Script(observe=[Observation(gone=gone), late, None]))
