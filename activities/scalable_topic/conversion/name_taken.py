@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory
-from activities.scalable_topic.conversion.segments import TopicGuard, probe_segment
+from activities.scalable_topic.conversion.segments import TopicGuard, clear_late_records, probe_segment
 from activities.scalable_topic.regular_topic import regular_parts
 from activities.scalable_topic.subscriptions import subscriptions_by_segment
 from clients.cas.store import CasReader, CasStore
@@ -23,7 +23,6 @@ from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.records.scalable_topics import (
     ScalableRecord,
-    clear_empty,
     read_scalable,
     recorded_subscriptions,
     remove_record,
@@ -32,9 +31,6 @@ from models.lifecycle.failures import summarize
 from models.segments.layout import SegmentLayout
 from models.segments.repair import comes_from
 from models.segments.segment import SegmentInfo
-
-_CHECKS, _PAUSE = 8, 0.25
-
 
 def foreign_layout(store: CasReader, record: ScalableRecord, topic: TopicInventory) -> SegmentLayout | None:
     """Return the layout of a scalable topic of the same name that did not come from the regular one; None for none.
@@ -166,11 +162,8 @@ def remove_empty(
             change=lambda admin, segment=segment: admin.scalable_topics.delete_segment(name, segment.descriptor),
         )
     remove_record(store, name, record.version, guard.check, require_unused)
-    # The broker that led the topic is elected again before it learns that the topic is gone. The election creates the
-    # record again, without a value (5.0.1).
-    for _ in range(_CHECKS):
-        pause(_PAUSE)
-        clear_empty(store, name, guard.check)
+    # The broker that led the topic is elected again before it learns that the topic is gone.
+    clear_late_records(store, name, guard.check, pause)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, creation_locks
 from clients.pulsar.names import TopicName
-from clients.pulsar.records.scalable_topics import RecordState, clear_empty, read_scalable
+from clients.pulsar.records.scalable_topics import Fence, RecordState, clear_empty, read_scalable
 from models.lifecycle.failures import summarize
 from models.scalable_topic.claims import Stage
 from models.segments.layout import SegmentLayout
@@ -35,6 +35,8 @@ _PROBED_SUBSCRIPTION = "pulsar-migrate-probe"
 _LONGEST_CREATION, _POLL_INTERVAL = 60.0, 0.5
 # A request that finds the name barred holds a lock node for a moment.
 _LONGEST_REFUSAL = 5.0
+# A write of a broker that is under way arrives within this time, even where its store is slow.
+_LATE_CHECKS, _LATE_INTERVAL = 8, 0.25
 
 
 class TopicGuard(Protocol):
@@ -84,7 +86,14 @@ def create_children(
 
 
 def delete_children(
-    change: ChangeOrNever, store: CasStore, name: TopicName, partitions: int, guard: TopicGuard, *, each: ItemMapper
+    change: ChangeOrNever,
+    store: CasStore,
+    name: TopicName,
+    partitions: int,
+    guard: TopicGuard,
+    *,
+    each: ItemMapper,
+    pause: Callable[[float], object] = time.sleep,
 ) -> None:
     """Delete the segments of `create_children`, with the empty record that load reports of brokers create.
 
@@ -95,6 +104,7 @@ def delete_children(
         partitions: of the regular topic; 0 for an unpartitioned one.
         guard: of the topic; checked before each change.
         each: calls a function for many items.
+        pause: waits for seconds.
 
     Raises:
         StoreConflict: the topic is scalable.
@@ -115,7 +125,30 @@ def delete_children(
 
     guard.note(stage=Stage.WITHDRAWING)
     each(planned(name, partitions).active, delete)
-    clear_empty(store, name, guard.check)
+    clear_late_records(store, name, guard.check, pause)
+
+
+def clear_late_records(
+    store: CasStore, name: TopicName, fence: Fence, pause: Callable[[float], object] = time.sleep
+) -> None:
+    """Remove the empty record of a topic that is regular, also one that a broker is about to create.
+
+    A load report of a segment that was just deleted may be under way, and so may the election of a leader of a topic
+    that is gone. Each creates a record without a value, and then no client finds the regular topic (5.0.1).
+
+    Args:
+        store: the brokers' metadata store.
+        name: the topic.
+        fence: see `Fence`.
+        pause: waits for seconds.
+
+    Raises:
+        StoreContention: brokers keep reporting.
+    """
+    clear_empty(store, name, fence)
+    for _ in range(_LATE_CHECKS):
+        pause(_LATE_INTERVAL)
+        clear_empty(store, name, fence)
 
 
 def unexpected_segment_topics(layout: SegmentLayout, partitions: Sequence[TopicName]) -> list[str]:
@@ -239,7 +272,7 @@ class Withdrawal:
         )
 
     def _delete_children(self, name: TopicName, partitions: int) -> None:
-        delete_children(self.change, self.store, name, partitions, self.guard, each=self.each)
+        delete_children(self.change, self.store, name, partitions, self.guard, each=self.each, pause=self.pause)
 
     def _await_creation(self, name: TopicName, limit: float) -> None:
         """Wait for requests in flight; their lock nodes vanish with them, or with the session of their broker."""

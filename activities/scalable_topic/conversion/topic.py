@@ -176,7 +176,7 @@ class TopicConversion:
 
     def delete_children(self, name: TopicName, partitions: int) -> None:
         """Delete the segments that were created for a topic that stays regular."""
-        delete_children(self.change, self.store, name, partitions, self.guard, each=self.each)
+        delete_children(self.change, self.store, name, partitions, self.guard, each=self.each, pause=self.pause)
 
     def _withdraw_old_plan(self, topic: TopicInventory) -> None:
         """Delete the segments of an earlier attempt if partitions were added since."""

@@ -131,6 +131,20 @@ def test_segments_go_at_once(cluster: _Cluster) -> None:
     assert cluster.deleted == 4
 
 
+def test_a_load_report_that_arrives_late(cluster: _Cluster) -> None:
+    """A record without a value that a broker creates after the segments' deletion is removed as well."""
+    writes = iter(["/topics/acme/shop/orders", "/topics/acme/shop/orders/segments"])
+
+    def report() -> None:
+        if late := next(writes, None):
+            cluster.store.create(late, b"")
+
+    cluster.paused = report
+    assert cluster.run("a") == ""
+    assert next(writes, None) is None
+    assert "/topics/acme/shop/orders" not in cluster.store.nodes
+
+
 def test_a_request_that_is_carried_out_is_waited_for(cluster: _Cluster) -> None:
     """A request that holds the lock may succeed; then the topic is scalable, and keeps its segments."""
     cluster.store.create(_REQUEST, b"")
