@@ -211,6 +211,9 @@ class SparkEngine:
             # A throttled task needs no core, so the slot scheduler limits the tasks, not Spark's core count.
             master = f"local[{LOCAL_SLOTS},{self._tries}]"
         conf = SparkConf().setMaster(master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
+        if local:
+            # Otherwise there is one for each slot.
+            conf.setIfMissing("spark.rpc.netty.dispatcher.numThreads", "4")
         # PySpark keeps the gateway for the life of the process, also for later sessions.
         gateway = getattr(SparkContext, "_gateway", None) or start_gateway(conf, variables, self._environment)
         self._context = context = SparkContext(conf=conf, gateway=gateway)

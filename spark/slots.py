@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-#: Slots of a local session. An unused slot costs nothing: no thread and no Python process.
+#: Slots of a local session. An unused slot costs nothing: no Python process, and no thread, see `SparkEngine`.
 LOCAL_SLOTS = 1024
 
 # Bulk runs on one machine at full width; further ones wait, and their status says so.

@@ -32,6 +32,7 @@ from models.segments.layout import SegmentLayout
 from models.segments.repair import comes_from
 from models.segments.segment import SegmentInfo
 
+
 def foreign_layout(store: CasReader, record: ScalableRecord, topic: TopicInventory) -> SegmentLayout | None:
     """Return the layout of a scalable topic of the same name that did not come from the regular one; None for none.
 

@@ -18,7 +18,8 @@ import pytest
 from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
 from spark.engine import SparkEngine
 from spark.fence import CopyHeld
-from tests.support.lifecycle.planted import SecretWatch
+from spark.slots import LOCAL_SLOTS
+from tests.support.lifecycle.planted import SecretWatch, contents, descendants
 from tests.support.waiting import wait_for, wait_until_equal
 
 _LONG = 60.0
@@ -136,6 +137,14 @@ engine.stop()
     # The JVM, and the processes that run tasks.
     assert len([program for program in watch.programs if b"java" in program]) == 1
     assert [program for program in watch.programs if b"pyspark.daemon" in program]
+
+
+def test_a_local_session_has_few_threads(engine: SparkEngine) -> None:
+    """The slots of a local session cost no threads."""
+    assert engine.run([-1], abs, tag="threads") == [1]
+    programs = [Path(f"/proc/{pid}") for pid in descendants(os.getpid())]
+    (driver,) = [program for program in programs if b"SparkSubmit" in contents(program / "cmdline")]
+    assert len([*(driver / "task").iterdir()]) < LOCAL_SLOTS / 2
 
 
 def test_results_come_in_the_order_of_the_items(engine: SparkEngine) -> None:
