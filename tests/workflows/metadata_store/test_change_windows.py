@@ -70,7 +70,7 @@ async def test_cutover_waits_for_its_window_after_proceed(stage: Harness, monkey
 
     # As if the zone had got other laws, or the package with them an update.
     def other_zone(_: str) -> ZoneInfo:
-        return zone_of("Asia/Kathmandu")
+        return zone_of("Asia/Tokyo")
 
     monkeypatch.setattr(change_windows, "zone_of", other_zone)
     other = WindowsReading.of(ChangeWindows.model_validate(windows), opens, NEEDED)
