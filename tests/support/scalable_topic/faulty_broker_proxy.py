@@ -52,6 +52,7 @@ class _Rule(NamedTuple):
     method: str
     ending: str
     act: Act
+    stays: bool
 
 
 class FaultyBrokerProxy:
@@ -83,7 +84,12 @@ class FaultyBrokerProxy:
     def once(self, method: str, ending: str, act: Act) -> None:
         """Handle the next request of a method whose path has an ending."""
         with self._lock:
-            self._rules.append(_Rule(method, ending, act))
+            self._rules.append(_Rule(method, ending, act, stays=False))
+
+    def always(self, method: str, ending: str, act: Act) -> None:
+        """Handle all requests of a method whose path has an ending."""
+        with self._lock:
+            self._rules.append(_Rule(method, ending, act, stays=True))
 
     @property
     def waits(self) -> int:
@@ -105,7 +111,8 @@ class FaultyBrokerProxy:
         with self._lock:
             for rule in self._rules:
                 if rule.method == method and path.endswith(rule.ending):
-                    self._rules.remove(rule)
+                    if not rule.stays:
+                        self._rules.remove(rule)
                     return rule.act
         return None
 
