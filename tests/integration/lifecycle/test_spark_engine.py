@@ -142,7 +142,7 @@ engine.stop()
 def test_a_local_session_has_few_threads(engine: SparkEngine) -> None:
     """The slots of a local session cost no threads."""
     assert engine.run([-1], abs, tag="threads") == [1]
-    # Workers of other tests have drivers as well, which are no children of this process.
+    # Workers of other tests have drivers as well; the one of this process is its child.
     children = [child for task in Path("/proc/self/task").iterdir() for child in contents(task / "children").split()]
     programs = [Path("/proc", child.decode()) for child in children]
     (driver,) = [program for program in programs if b"SparkSubmit" in contents(program / "cmdline")]
