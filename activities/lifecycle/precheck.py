@@ -52,15 +52,32 @@ class Findings:
         """Note why the migration cannot start."""
         self.blockers.append(Blocker(code=code, cause=cause, cure=cure))
 
+    def block_for(self, error: StoreError, code: str, what: str, cure: str) -> None:
+        """Note an error as the reason why the migration cannot start, if it lasts.
+
+        A connection that breaks, or an answer that does not come in time, may be a matter of seconds. The first
+        attempts of an activity pass it on, so that Temporal starts another one.
+
+        Args:
+            error: of a server or its connection.
+            code: of the blocker.
+            what: what does not work; the error's text follows.
+            cure: what the operator can do.
+
+        Raises:
+            StoreUnreachable: a server was silent in one of the first attempts.
+        """
+        is_silence = isinstance(error, StoreUnreachable) and not isinstance(error, NoServer)
+        if is_silence and activity.in_activity() and activity.info().attempt < _TRIES:
+            raise error
+        self.block(code, f"{what}: {error}", cure)
+
     def warn(self, text: str) -> None:
         """Note what the operator should know."""
         self.warnings.append(text)
 
     def check(self, what: str, check: Callable[[], object], *, of: str = "") -> bool:
-        """Run a check, and return whether it ran; a `StoreError` becomes a blocker.
-
-        A connection that breaks, or an answer that does not come in time, may be a matter of seconds. The first
-        attempts of an activity pass it on, so that Temporal starts another one.
+        """Run a check, and return whether it ran; a `StoreError` becomes a blocker (`block_for`).
 
         Args:
             what: what cannot be used if the check fails.
@@ -73,15 +90,7 @@ class Findings:
         try:
             check()
         except StoreError as error:
-            if is_repeated(error):
-                raise
             code, cure = by_class(_CODES, error)
-            self.block(f"{of}_{code}" if of else code, f"{what} cannot be used: {error}", cure)
+            self.block_for(error, f"{of}_{code}" if of else code, f"{what} cannot be used", cure)
             return False
         return True
-
-
-def is_repeated(error: StoreError) -> bool:
-    """Return whether another attempt of this activity shows if an error lasts: a server was silent in an early one."""
-    is_silence = isinstance(error, StoreUnreachable) and not isinstance(error, NoServer)
-    return is_silence and activity.in_activity() and activity.info().attempt < _TRIES

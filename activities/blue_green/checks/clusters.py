@@ -13,7 +13,7 @@ from activities.blue_green.listing import is_v1, namespaces_of
 from activities.blue_green.namespace_redirect import conflicting_redirect, urls_of
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.topics import topics_of
-from activities.lifecycle.precheck import Findings, is_repeated
+from activities.lifecycle.precheck import Findings
 from activities.pulsar.cluster_checks import check_store
 from activities.pulsar.exclusion import no_brokers
 from activities.pulsar.pulsar_cluster import PulsarCluster
@@ -226,16 +226,12 @@ def _check_broker_address(task: AnyBlueGreenTask, findings: Findings, url: str, 
     cure = f"give the address of the brokers of {task.input.green_cluster}, or of their proxy"
     for address in url.partition("://")[2].split(","):
         if why := obstacle(address):
-            if is_repeated(why):
-                raise why
-            findings.block("GREEN_URL", f"cannot connect to {url}: {why}", cure)
+            findings.block_for(why, "GREEN_URL", f"cannot connect to {url}", cure)
             return
     try:
         owner = named_owner(url, _ANY_TOPIC, task.runtime.wire_of(task.input.green.credentials))
     except StoreError as error:
-        if is_repeated(error):
-            raise
-        findings.block("GREEN_URL", f"{url} does not answer like a broker: {error}", cure)
+        findings.block_for(error, "GREEN_URL", f"{url} does not answer like a broker", cure)
         return
     if owner.rstrip("/") not in registered:  # mutant: blue-green/address-of-any-broker
         cause = f"{url} sends clients to {owner}, which is not a broker of {task.input.green_cluster}"

@@ -33,7 +33,6 @@ ResultT = TypeVar("ResultT")
 LIMIT = 120.0
 """Seconds that a test waits for a phase, or for the end, unless it says otherwise."""
 
-_HISTORIES_LIMIT = 480.0
 _CALL = timedelta(seconds=10)
 # A worker answers, which a busy machine may keep from it.
 _QUERY = timedelta(seconds=60)
@@ -83,7 +82,7 @@ class Operator:
 
     def histories(self) -> list[bytes]:
         """Return the histories of all workflows, as Temporal keeps them: at the end of a session many hundreds."""
-        return self.wait(self._histories(), _HISTORIES_LIMIT)
+        return self.wait(self._histories(), LIMIT)
 
     async def _histories(self) -> list[bytes]:
         histories = [

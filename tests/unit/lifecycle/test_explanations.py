@@ -23,6 +23,7 @@ MIGRATIONS: dict[str, Registered] = {**KINDS, **ENTITIES}
 # Calls that take a code: the position of the argument, and its name.
 CALLS = {
     "block": (0, "code"),
+    "block_for": (1, "code"),
     "Blocker": (None, "code"),
     "refuse_untested": (1, "code"),
     "claimed": (2, "code"),
