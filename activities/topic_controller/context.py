@@ -10,7 +10,7 @@ from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import StepTask
 from activities.pulsar.pulsar_cluster import PulsarCluster
-from activities.topic_controller.lease import LeaderLease
+from activities.topic_controller.lease import LeaderLease, require_active_store
 from activities.topic_controller.records import Records, controller_path, coordinator_path
 from clients.cas.store import CasStore
 from clients.errors import ClaimHeld, StoreConflict, Superseded
@@ -89,6 +89,8 @@ class ControllerTask(ObserverTask):
             StoreContention: the metadata are being moved.
             NoServer: no broker is registered: their metadata may be on the move offline.
         """
+        # Before the brokers: when their sessions in a store that they have left end, none is registered in it.
+        require_active_store(self.metadata)
         self.service_url()
         self._require_ours()
         self.lease.take()

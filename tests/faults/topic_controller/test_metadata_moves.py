@@ -21,6 +21,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.lifecycle.gates import Edge, Gate
 from tests.support.lifecycle.operator import Operator
+from tests.support.metadata_store.stores import kazoo
 from tests.support.stacks import MakeStack
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.oracle import Oracle
@@ -41,6 +42,7 @@ BEGUN = ("not-ended", "not-done", "done-late")
 EPOCHS = {"not-begun": {0}, "not-noted": {0, 1}, **{name: {1} for name in BEGUN}}
 CURE = "metadata_url of the other store"
 
+_BROKERS = "/loadbalance/brokers"
 _LIMIT = 200.0
 _SOME = 5
 
@@ -98,8 +100,14 @@ def topics(environment: FaultEnvironment, stack: Stack) -> Generator[dict[str, T
 
 
 @pytest.mark.exhaustive
-def test_moved_during_splits(environment: FaultEnvironment, stack: Stack, topics: dict[str, Topic]) -> None:
-    """A held step that continues after the move changes nothing; the next controllers complete the pending changes."""
+@pytest.mark.parametrize("registered", [True, False], ids=["brokers-registered", "brokers-gone"])
+def test_moved_during_splits(
+    environment: FaultEnvironment, stack: Stack, topics: dict[str, Topic], registered: bool
+) -> None:
+    """A held step that continues after the move changes nothing; the next controllers complete the pending changes.
+
+    Brokers keep their registrations in the store that they have left for as long as their sessions there last.
+    """
     for topic in topics.values():
         topic.traffic.wait_for_more(_SOME)
     with (
@@ -108,6 +116,8 @@ def test_moved_during_splits(environment: FaultEnvironment, stack: Stack, topics
     ):
         asked = {name: _held(environment, name, executor, topic) for name, topic in topics.items()}
         _move(environment.operator, stack)
+        if not registered:
+            _unregister_brokers(stack)
         for gate in GATES.values():
             environment.gates.release(gate)
             environment.gates.wait_ended(gate)
@@ -137,6 +147,15 @@ def _held(environment: FaultEnvironment, name: str, executor: ThreadPoolExecutor
     asked = executor.submit(topic.split)
     environment.gates.wait_reached(gate)
     return asked
+
+
+def _unregister_brokers(stack: Stack) -> None:
+    """Delete what the brokers registered in ZooKeeper, as it does when their sessions end."""
+    with kazoo(stack.zk_url) as client:
+        names = client.get_children(_BROKERS)
+        assert names
+        for name in names:
+            client.delete(f"{_BROKERS}/{name}")
 
 
 def _move(operator: Operator, stack: Stack) -> None:

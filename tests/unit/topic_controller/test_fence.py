@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import itertools
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from activities.topic_controller import lease
+from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.lease import LeaderLease
-from clients.errors import StoreConflict, StoreContention, Superseded
+from clients.errors import NoServer, StoreConflict, StoreContention, Superseded
 from models.lifecycle.claim import Attempt
 from models.migration_flag import FLAG, Flag, FlagPhase
 from tests.support.clients.memory_store import MemoryStore
@@ -93,3 +95,16 @@ def test_a_migrated_store_is_not_written() -> None:
     with pytest.raises(StoreConflict, match="start it with the metadata_url of the other store"):
         keeper(store).take()
     assert store.get(PATH) is None
+
+
+def test_a_migrated_store_without_brokers() -> None:
+    """A store whose brokers have left it is named as such, although none of them is registered in it any more."""
+    store = MemoryStore()
+    raise_flag(store, FlagPhase.COMPLETED)
+
+    def no_broker() -> str:
+        raise NoServer("no broker is registered", server=store.url)
+
+    task = cast("ControllerTask", SimpleNamespace(metadata=store, service_url=no_broker))
+    with pytest.raises(StoreConflict, match="start it with the metadata_url of the other store"):
+        ControllerTask.take_lease(task)
