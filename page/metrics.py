@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry
@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 from models.lifecycle.outlook import Outlook
 from models.lifecycle.status import Progress, ReadingName, Status
 from models.topic_controller.state import ControllerStatus
-from page.snapshot import EndReading, RunReading, Snapshot
+from page.snapshot import EndReading, RunReading, Snapshot, problem_of
 from views.migration import outlook
 
 MAX_AGE_SECONDS = 5.0
@@ -60,7 +60,7 @@ def _gauge(name: str, meaning: str, *labels: str) -> Gauge:
 
 STARTED = _gauge("started_timestamp_seconds", "Start of the migration")
 INFO = _gauge("info", "1, with what is migrated to, and who started it", "target", "started_by")
-ANSWERS = _gauge("answers", "1 if the workflow answered, 0 if no worker did in time")
+ANSWERS = _gauge("answers", "1 if the workflow answered, 0 if no worker did in time, or the answer cannot be shown")
 PHASE = _gauge("phase", "1 for the running phase", "phase")
 PHASE_SECONDS = _gauge("phase_seconds", "Time that a phase took, or has taken so far", "phase")
 UNDO = _gauge("undo", "1 for how the running phase is undone", "undo")
@@ -109,7 +109,7 @@ POLLERS = Gauge("pulsar_migrate_task_queue_pollers", "Workers that poll a task q
 COLLECTOR_UP = Gauge("pulsar_migrate_collector_up", "1 while the collector has a recent answer of Temporal", ())
 COLLECTOR_AGE = Gauge("pulsar_migrate_collector_age_seconds", "Age of what is shown", ())
 COLLECTOR_SECONDS = Gauge("pulsar_migrate_collector_seconds", "Time that the last snapshot took", ())
-UNANSWERED = Gauge("pulsar_migrate_unanswered", "Running workflows that did not answer in time", ("kind",))
+UNANSWERED = Gauge("pulsar_migrate_unanswered", "Running workflows without an answer that can be shown", ("kind",))
 
 GAUGES: tuple[Gauge, ...] = tuple(value for value in [*globals().values()] if isinstance(value, Gauge))
 """All metrics that depend on a snapshot."""
@@ -126,7 +126,7 @@ class Samples:
 
     def add(self, gauge: Gauge, labels: Mapping[str, str], value: float) -> None:
         """Add a sample."""
-        self._families[gauge].add_metric([labels[name] for name in gauge.labels], value)  # pyright: ignore[reportUnknownMemberType] - the library has no type there
+        self._families[gauge].add_metric([labels[name] for name in gauge.labels], float(value))  # pyright: ignore[reportUnknownMemberType] - the library has no type there
 
     def families(self) -> Iterable[Metric]:
         """Return all families that have samples."""
@@ -202,7 +202,29 @@ class MetricsSource(Collector):
             self._failures += 1
             _log.exception("the metrics of migrations could not be read")
         else:
-            self._snapshot, self._at, self._problem = snapshot, self._clock(), ""
+            running = tuple(showable(run, snapshot.at) for run in snapshot.running)
+            self._log_problems(running)
+            self._snapshot, self._at, self._problem = replace(snapshot, running=running), self._clock(), ""
+
+    def _log_problems(self, running: Iterable[RunReading]) -> None:
+        """Log which answers cannot be shown, and why; what was logged for the previous snapshot is not repeated."""
+        previous = self._snapshot.running if self._snapshot else ()
+        logged = {(run.subject, run.problem) for run in previous}
+        for run in running:
+            if run.problem and (run.subject, run.problem) not in logged:
+                _log.warning("the status of %s cannot be shown: %s", run.subject.workflow_id, run.problem)
+
+
+def showable(run: RunReading, now: datetime) -> RunReading:
+    """Return a run as it is, or without its answer if no samples can be made of that.
+
+    The facts and figures of another version may have other types, and one run must not end the metrics of all.
+    """
+    try:
+        _add_run(Samples(), run, now)
+    except Exception as error:  # noqa: BLE001 - whatever a value of a wrong type leads to
+        return replace(run, status=None, problem=problem_of(error))
+    return run
 
 
 def add_snapshot(samples: Samples, snapshot: Snapshot) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,6 @@ from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowFailureError,
-    WorkflowQueryFailedError,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -27,9 +26,11 @@ from temporalio.service import RPCError
 from models.lifecycle.failures import NOTHING_DUE
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Progress, ProgressReport, ReadingName, Side, Status
+from models.text import shown
 from models.topic_controller.input import controlled_topic
 from models.topic_controller.state import ControllerStatus
 from temporal.client import ANSWER_LIMIT
+from temporal.encryption import unreadable_because
 from temporal.pollers import pollers
 from views.listing import QUERY_LIMIT
 from views.migration import heartbeat_of
@@ -53,6 +54,8 @@ _QUEUE_TYPES = {
     "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
 }
+_log = logging.getLogger(__name__)
+
 _TYPES = {kind.workflow: kind.name for kind in [*KINDS.values(), *ENTITIES.values()]}
 
 
@@ -103,9 +106,10 @@ class RunReading:
         started: start of its first run, as far as Temporal knows.
         queue: its task queue.
         phase: value of the search attribute; empty if unknown.
-        status: its answer; None if it did not answer in time.
+        status: its answer; None if it did not answer in time, or its answer cannot be shown.
         steps: its pending steps.
         readings: what steps of its children read, summed up by name and side.
+        problem: why its answer cannot be shown; empty if it can, or there is none.
     """
 
     subject: Subject
@@ -115,6 +119,7 @@ class RunReading:
     status: Status[Any, Any] | ControllerStatus | None = None
     steps: tuple[StepReading, ...] = ()
     readings: Mapping[tuple[ReadingName, Side], int] = field(default_factory=dict[tuple[ReadingName, Side], int])
+    problem: str = ""
 
     @property
     def progress(self) -> Progress | None:
@@ -249,11 +254,16 @@ class SnapshotReader:
             return None
         answer: type[Any] = ControllerStatus if _TYPES[workflow.workflow_type] in _CONTROLLERS else Status
         status: Status[Any, Any] | ControllerStatus | None = None
-        # No worker answers, or one of another version.
-        with contextlib.suppress(RPCError, WorkflowQueryFailedError, ValueError, RuntimeError):
-            if not queues.silent(workflow.task_queue):
+        problem, answered = "", not queues.silent(workflow.task_queue)
+        try:
+            if answered:
                 status = await handle.query("status", result_type=answer, rpc_timeout=QUERY_LIMIT)
-        queues.note(workflow.task_queue, answered=status is not None)
+        except RPCError:
+            answered = False
+        except Exception as error:  # noqa: BLE001 - a payload codec of an operator raises what it likes
+            problem = problem_of(error)
+        # The worker of an answer that cannot be shown takes queries: the others of its queue are asked too.
+        queues.note(workflow.task_queue, answered=answered)
         pending = described.raw_description
         steps = [await self._step(step) for step in pending.pending_activities]
         children = [child.workflow_id for child in pending.pending_children[:MAX_CHILDREN]]
@@ -268,6 +278,7 @@ class SnapshotReader:
             status=status,
             steps=tuple(steps),
             readings=sum_of_readings([*steps, *child_steps]),
+            problem=problem,
         )
 
     async def _steps_of(self, workflow_id: str) -> list[StepReading]:
@@ -287,7 +298,7 @@ class SnapshotReader:
     async def _kind_of(self, failure: Failure) -> str:
         try:
             decoded = await self._client.data_converter.decode_failure(failure)
-        except RuntimeError:
+        except Exception:  # noqa: BLE001 - a payload codec of an operator raises what it likes
             # Its details cannot be read: the key is lost, or another version has written them.
             return failure.application_failure_info.type
         own = decoded.type if isinstance(decoded, ApplicationError) else None
@@ -311,9 +322,9 @@ class SnapshotReader:
             failure = error.cause.type or "" if isinstance(error.cause, ApplicationError) else ""
         except RPCError:
             return None
-        except (ValueError, RuntimeError):
+        except Exception as error:  # noqa: BLE001 - a payload codec of an operator raises what it likes
             # A report that this version or this process cannot read: Temporal's word stays.
-            pass
+            _log.warning("the report of %s cannot be read: %s", workflow.id, problem_of(error))
         ended = workflow.close_time or datetime.now(UTC)
         return EndReading(_subject(subject, cluster), ended, outcome, failure)
 
@@ -332,6 +343,11 @@ def _subject(workflow: WorkflowExecution, cluster: str = "") -> Subject:
     described = isinstance(workflow, WorkflowExecutionDescription)
     first = workflow.raw_description.workflow_execution_info.first_run_id if described else ""
     return Subject(workflow.id, first or workflow.run_id, kind, cluster)
+
+
+def problem_of(error: Exception) -> str:
+    """Return in one line why something cannot be shown."""
+    return unreadable_because(error) or shown(f"{type(error).__name__}: {error}")
 
 
 def sum_of_readings(steps: Iterable[StepReading]) -> dict[tuple[ReadingName, Side], int]:

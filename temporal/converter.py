@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, TypeGuard, get_args
 
 from pydantic import ValidationError
@@ -109,6 +110,24 @@ class Payloads(CompositePayloadConverter):
         usual = DefaultPayloadConverter.default_encoding_payload_converters
         json_or_usual = (_Json() if isinstance(inner, JSONPlainPayloadConverter) else inner for inner in usual)
         super().__init__(*json_or_usual, _Refused(), _Unreadable())
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Return the values of payloads.
+
+        Raises:
+            PayloadUnreadable: one of them is encrypted, and this process has no codec.
+            RuntimeError: one of them cannot be read.
+        """
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except KeyError as error:
+            encodings = {payload.metadata.get("encoding", b"").decode(errors="replace") for payload in payloads}
+            if unknown := sorted(encodings - {name.decode() for name in self.converters}):
+                raise PayloadUnreadable(
+                    f"a payload has the encoding {unknown[0][:64]!r}, which this process cannot read; set "
+                    "PULSAR_MIGRATE_PAYLOAD_KEYS_FILE or PULSAR_MIGRATE_PAYLOAD_CODEC as its workers have it"
+                ) from error
+            raise
 
 
 class Failures(DefaultFailureConverter):

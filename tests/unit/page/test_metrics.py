@@ -222,6 +222,36 @@ async def test_silent_migration() -> None:
     assert not [name for name, _ in samples if name in {"pulsar_migrate_paused", "pulsar_migrate_outcome"}]
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"facts": {"pause_since": "yesterday"}}, "ValueError: Invalid isoformat string: 'yesterday'"),
+        ({"figures": {"blocked_seconds": "long"}}, "ValueError: could not convert string to float: 'long'"),
+    ],
+)
+async def test_a_status_of_another_version_hides_no_other_run(
+    changes: dict[str, Any], problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run whose status has values of other types counts as unanswered, and is logged once for each reason."""
+    other = Subject("metadata-store/other", "run-2", "metadata-store", "other")
+    clock = Clock()
+
+    async def read() -> Snapshot:
+        return Snapshot(at=NOW, seconds=0.5, running=(run(status(**changes), other, phase="VERIFY"), run(status())))
+
+    metrics = source(read, clock)
+    await metrics.answer("")
+    clock.now += MAX_AGE_SECONDS
+    samples = samples_of((await metrics.answer(""))[0].decode())
+    assert samples[key("phase", phase="COPYING")] == 1
+    own = {name: value for name, value in other.labels().items() if value != "metadata-store"}
+    assert samples[key("answers", **own)] == 0
+    assert samples[key("phase", phase="VERIFY", **own)] == 1
+    assert samples["pulsar_migrate_unanswered", frozenset()] == 1
+    expected = f"the status of metadata-store/other cannot be shown: {problem}"
+    assert [record.getMessage() for record in caplog.records if record.name == "page.metrics"] == [expected]
+
+
 async def test_controller() -> None:
     """A controller has its layout, its consumers, and the failure of a step that is tried again."""
     subject = Subject("scalable-topic/prod/t/n/orders", "run-2", "topic-controller", "prod")

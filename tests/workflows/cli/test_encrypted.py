@@ -6,20 +6,22 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowFailureError
+from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError
 
 from cli.commands.history import replay
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import TASK_QUEUE
-from page.snapshot import SnapshotReader
+from page.snapshot import RunReading, SnapshotReader
 from pulsar_devstack.servers.provision import Toolchain
 from temporal.codec import PayloadSettings, codec_of
 from temporal.converter import DATA_CONVERTER, EncodedFailures
@@ -181,6 +183,50 @@ async def test_a_migration_whose_key_is_lost_hides_no_other_one(shell: Shell, ke
     assert (refused.code, "encrypted with the key 'lost'" in refused.err) == (2, True)
     for begun in runs:
         await shell.client.get_workflow_handle(begun).terminate()
+
+
+class Unplugged(PayloadCodec):
+    """A codec of an operator whose key server does not answer."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Raise."""
+        raise LookupError("no key server")
+
+    decode = encode
+
+
+async def test_a_process_without_the_codec_shows_what_temporal_knows(shell: Shell, keys_file: Path) -> None:
+    """The list and the metrics of a process that decrypts nothing have each migration, with the reason."""
+    variables = {"PULSAR_MIGRATE_PAYLOAD_KEYS_FILE": str(keys_file)}
+    workflow_id = "metadata-store/flaky-sealed"
+    unplugged = replace(DATA_CONVERTER, payload_codec=Unplugged(), failure_converter_class=EncodedFailures)
+    readers = {
+        "a payload has the encoding 'binary/encrypted', which this process cannot read": shell.client,
+        "LookupError: no key server": await Client.connect(shell.address, data_converter=unplugged),
+    }
+    async with small_worker(await encrypted(shell.address, keys_file)):
+        started = await shell("start", "metadata-store", "--cluster", "flaky-sealed", *PLAN, **variables)
+        assert started.code == 0, started.err
+        await shell.until_taken(workflow_id)
+        for problem, client in readers.items():
+            (run,) = await listed_runs(client, workflow_id)
+            assert run.problem.startswith(problem)
+            assert (run.status, run.phase) == (None, "WORK")
+        listed = await shell("list", "--running", "-o", "json")
+        assert listed.code == 0, listed.err
+        (silence,) = [each["silence"] for each in listed.json if each["workflow_id"] == workflow_id]
+        assert "binary/encrypted" in silence
+    await shell.client.get_workflow_handle(workflow_id).terminate()
+
+
+async def listed_runs(client: Client, workflow_id: str) -> list[RunReading]:
+    """Return a running workflow as the metrics have it, once Temporal lists it."""
+    async with asyncio.timeout(60):
+        while True:
+            snapshot = await SnapshotReader(client, TASK_QUEUE).read()
+            if runs := [run for run in snapshot.running if run.subject.workflow_id == workflow_id and run.phase]:
+                return runs
+            await asyncio.sleep(0.2)
 
 
 async def test_clients_without_the_key_change_nothing(shell: Shell, keys_file: Path) -> None:
