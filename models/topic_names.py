@@ -22,5 +22,8 @@ def partition_number(name: str) -> int | None:
 
 
 def whole_name(name: str) -> str:
-    """Return the name of the partitioned topic of a partition; the same name for a whole topic."""
-    return name if partition_number(name) is None else name.rpartition(_SEPARATOR)[0]
+    """Return the name of the partitioned topic of a partition; the same name for a whole topic.
+
+    `-partition-1` is for brokers a partition of a topic without a name, which they refuse: it stays as it is.
+    """
+    return name if partition_number(name) is None else name.rpartition(_SEPARATOR)[0] or name

@@ -81,12 +81,14 @@ def test_names_that_brokers_do_not_take_for_partitions(topic: str) -> None:
         ("x\n-partition-3", 3, "x\n"),
         # `Integer.parseInt` reads the digits of every script.
         ("x-partition-1٢", 12, "x"),
+        ("-partition-1", 1, "-partition-1"),
     ],
 )
 def test_names_that_brokers_take_for_partitions(topic: str, number: int, whole: str) -> None:
     """The last number counts, up to the largest of Java's int."""
     name = TopicName("acme", "eu", topic)
     assert (name.partition, name.whole.topic) == (number, whole)
+    assert TopicName.parse(str(name.whole)) == name.whole
 
 
 @given(topic=st.text(st.characters(codec="utf-8"), min_size=1))
