@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from pydantic import ValidationError
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -142,7 +142,8 @@ class Comparison:
     def keep(self) -> None:
         """Keep the tally for the next attempt, and report progress."""
         # Replaced as a whole: the heartbeat reads it in another thread.
-        self.context.noted = {_NOTE: self.tally.model_dump_json()}
+        # Escaped: a key of Oxia may be text that UTF-8 does not have.
+        self.context.noted = {_NOTE: json.dumps(self.tally.model_dump())}
         detail = f"{self.tally.differing.count:,} differ" if self.tally.differing.count else ""
         self.context.progress(ProgressTask.COMPARE, self._unit, self.tally.seen, self.total, detail=detail)
 
@@ -150,8 +151,8 @@ class Comparison:
 def _noted(context: ActivityContext) -> Tally:
     """Return the tally of the attempt before; a new one if there was none."""
     try:
-        return Tally.model_validate_json(context.noted.get(_NOTE, "{}"))
-    except ValidationError:
+        return Tally.model_validate(json.loads(context.noted.get(_NOTE, "{}")))
+    except ValueError:
         return Tally()
 
 

@@ -170,7 +170,7 @@ class StoreComparison:
     def _is_own(self, path: str, *, counts: bool) -> bool:
         own = path == _COORDINATOR or path.startswith(f"{_COORDINATOR}/")
         if own and counts:
-            self._comparison.tally.exclude(_OWN, path)
+            self._comparison.tally.exclude(_OWN, printable_path(path))
         return own
 
     def _compare(self, paths: Sequence[str]) -> None:

@@ -32,8 +32,10 @@ class KazooRecords(CoordinationReader):
         yield from self._beneath(scope, names, done)
 
     def read(self, paths: Sequence[str]) -> list[Answer]:
-        """Return the records of these paths, in their order."""
-        return [self._record(path, answer) for path, answer in self._ask(self._client.get_async, paths)]
+        """Return the records of these paths, in their order; None for keys of Oxia that are not paths of nodes."""
+        nodes = {path: None for path in paths if _is_node(path)}
+        answers = {path: self._record(path, answer) for path, answer in self._ask(self._client.get_async, [*nodes])}
+        return [answers.get(path) for path in paths]
 
     def _beneath(self, parent: str, names: Sequence[str], done: Sequence[str]) -> Iterator[list[str]]:
         """Yield the paths beneath a node, without those up to the path `done` beneath it."""
@@ -91,3 +93,10 @@ class KazooRecords(CoordinationReader):
             created_ms=stat.ctime,
             changed_ms=stat.mtime,
         )
+
+
+def _is_node(path: str) -> bool:
+    """Return whether ZooKeeper may have a node of this path; kazoo fails for another one, or asks for another node."""
+    top, *names = path.split("/")
+    is_text = path.encode(errors="replace").decode() == path
+    return not top and is_text and not {"", ".", ".."}.intersection(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from activities.lifecycle.context import ActivityContext
 from activities.verification.context import Comparison, MigrationGate
 from activities.verification.stores import StoreComparison, StoreRules
+from clients.verification.kazoo_records import KazooRecords
 from clients.verification.records import Answer, RecordReader, StoredRecord
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.lifecycle.status import ProgressUnit, WaitKind
@@ -22,6 +24,7 @@ from models.verification.results import NAMED, Named, Tally, VerificationCertifi
 from worker.catalog import KINDS
 
 ZOOKEEPER, OTHER, OXIA = map(parse_store_url, ("zk:a:2181", "zk:b:2181", "oxia://c:6648"))
+COORDINATOR = "/pulsar/migration-coordinator"
 COMMIT = 1_000
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -173,6 +176,49 @@ def test_a_commit_during_the_second_look_is_no_difference(when: str) -> None:
     StoreComparison(comparison, LIVE, source, target, ("",)).run()
     assert (comparison.tally.equal, comparison.tally.differing.items) == (1, [])
     assert comparison.tally.excluded["written in the target since the commit"].items == ["/a"]
+
+
+def test_keys_that_are_not_text_are_compared() -> None:
+    """A key of Oxia that is not UTF-8 is named, and the next attempt continues with what was counted."""
+    key = "/a\udcff"
+    source, target = Records({"/a": record()}), Records({"/a": record(), key: record()})
+    context = ActivityContext()
+    gate = MigrationGate(lambda: ("CATCH_UP", True), "metadata-store", context)
+    comparison = Comparison(context, make_input(recheck_after="PT0S"), gate, ProgressUnit.RECORDS)
+    StoreComparison(comparison, LIVE, source, target, ("",)).run()
+    assert comparison.tally.differing.items == ["/a\\xff: only in the target"]
+    assert key in comparison.tally.position
+    continued = Comparison(ActivityContext(context.noted), make_input(), gate, ProgressUnit.RECORDS)
+    assert continued.tally == comparison.tally
+
+
+def test_own_keys_that_are_not_text_are_counted_apart() -> None:
+    """A key of the migration's own coordination is excluded by a name that can be shown."""
+    context = ActivityContext()
+    gate = MigrationGate(lambda: ("CATCH_UP", True), "metadata-store", context)
+    comparison = Comparison(context, make_input(), gate, ProgressUnit.RECORDS)
+    both = Records({f"{COORDINATOR}/\udcff": record()})
+    StoreComparison(comparison, LIVE, both, both, ("",)).run()
+    (excluded,) = comparison.tally.excluded.values()
+    assert excluded.items == [f"{COORDINATOR}/\\xff"]
+
+
+class Nodes(KazooRecords):
+    """A ZooKeeper whose nodes all exist, without a connection."""
+
+    def _ask(self, start: object, paths: Sequence[str]) -> Iterator[tuple[str, object]]:
+        stat = SimpleNamespace(version=0, cversion=0, numChildren=0, ephemeralOwner=0, ctime=1, mtime=1)
+        return ((path, (path.encode(), stat)) for path in paths)
+
+
+def test_keys_that_are_not_paths_of_nodes() -> None:
+    """ZooKeeper has no node for a key of Oxia that is not a path, and is not asked for another node instead."""
+    keys = ["/a\udcff", "a", "/a//b", "/a/", "/a/./b", "/", "/é/b"]
+    answers = Nodes(ZOOKEEPER, timeout=1).read(keys)
+    assert [answer.value if isinstance(answer, StoredRecord) else answer for answer in answers] == [
+        *[None] * 6,
+        "/é/b".encode(),
+    ]
 
 
 @pytest.mark.parametrize(
