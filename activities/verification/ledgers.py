@@ -16,7 +16,8 @@ from models.verification.input import LedgerRange
 METHOD = "metadata of every closed ledger of both sides, and every byte of each entry, from one intact replica a side"
 
 _OPEN = "ledgers that are open"
-_SOURCE_ONLY = "ledgers that the target does not have: not copied, not to be moved, or deleted there"
+_NOT_YET = "closed ledgers that the target does not have before the commit: copied in a later round, or not to be moved"
+_SOURCE_ONLY = "ledgers that the target does not have after the commit: not copied, not to be moved, or deleted there"
 _TARGET_ONLY = "ledgers that only the target has"
 _DELETED = "ledgers that were deleted while they were compared"
 _UNREADABLE = "unreadable: "
@@ -120,8 +121,12 @@ class LedgerComparison:
         target = self._node(self._target, targets.get(ledger_id))
         if source is None and target is None:
             return
-        if source is None or target is None:
-            tally.exclude(_TARGET_ONLY if source is None else _SOURCE_ONLY, name)
+        if source is None:
+            tally.exclude(_TARGET_ONLY, name)
+        elif target is None:
+            # The next round copies it, also one whose copy was lost: none of these differences lasts until the commit.
+            absent = _NOT_YET if source.is_closed else _OPEN
+            tally.exclude(_SOURCE_ONLY if self._comparison.committed else absent, name)
         elif not source.is_closed or not target.is_closed:
             tally.exclude(_OPEN, name)
         elif why := _difference(source, target) or self._compare_entries(ledger_id, source, target):

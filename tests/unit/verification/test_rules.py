@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
@@ -12,14 +13,16 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
 from activities.verification.context import Comparison, MigrationGate
+from activities.verification.ledgers import LedgerComparison, LedgerSide
 from activities.verification.stores import StoreComparison, StoreRules
 from clients.verification.kazoo_records import KazooRecords
+from clients.verification.ledger_records import Fragment, LedgerNode
 from clients.verification.records import Answer, RecordReader, StoredRecord
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.lifecycle.status import ProgressUnit, WaitKind
 from models.metadata_store.input import KIND as METADATA_STORE
 from models.store_url import parse_store_url
-from models.verification.input import Readiness, VerificationInput, objection, readiness
+from models.verification.input import LedgerRange, Readiness, VerificationInput, objection, readiness
 from models.verification.results import NAMED, Named, Tally, VerificationCertificate
 from worker.catalog import KINDS
 
@@ -84,6 +87,65 @@ def test_pairs_of_records(
     """A pair is equal, not compared, or different, with the reason."""
     verdict = rules.judge("/p", source, target, committed=committed)
     assert (verdict.reason or verdict.sort).startswith(expected)
+
+
+def test_a_ledger_that_the_target_lacks_before_the_commit() -> None:
+    """A metadata store has the metadata of each ledger before the commit: one that the target lacks is a difference."""
+    path, metadata = "/ledgers/00/0000/L0001", record(b"closed")
+    assert LIVE.judge(path, metadata, None, committed=False).sort == "different"
+    assert LIVE.judge(path, metadata, None, committed=True).sort == "excluded"
+
+
+def ledger(*, is_closed: bool) -> LedgerNode:
+    """Return the metadata of a ledger without entries."""
+    fragments = (Fragment(0, ("b",)),)
+    return LedgerNode(is_closed, -1, 0, "CRC32C", b"", (), 1, fragments)
+
+
+def ledger_side(ledgers: dict[int, LedgerNode]) -> LedgerSide:
+    """Return a cluster with ledgers that have no entries."""
+
+    def ids() -> dict[int, str]:
+        return {ledger_id: str(ledger_id) for ledger_id in ledgers}
+
+    def read(paths: list[str]) -> list[LedgerNode]:
+        return [ledgers[int(path)] for path in paths]
+
+    return LedgerSide(cast("Any", SimpleNamespace(ids=ids, ledgers=read)), cast("Any", None))
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [
+        (
+            "BUILD",
+            {
+                "closed ledgers that the target does not have before the commit: copied in a later round, or not to be "
+                "moved": ["2"],
+                "ledgers that are open": ["3"],
+                "ledgers that only the target has": ["4"],
+            },
+        ),
+        (
+            "ROLLBACK_WINDOW",
+            {
+                "ledgers that the target does not have after the commit: not copied, not to be moved, or deleted "
+                "there": ["2", "3"],
+                "ledgers that only the target has": ["4"],
+            },
+        ),
+    ],
+)
+def test_ledgers_that_one_side_has(phase: str, expected: dict[str, list[str]]) -> None:
+    """Before the commit closed ledgers that the target lacks are counted apart from open ones, which come later."""
+    closed, unclosed = ledger(is_closed=True), ledger(is_closed=False)
+    context = ActivityContext()
+    gate = MigrationGate(lambda: (phase, True), BOOKIE_CLUSTER, context)
+    comparison = Comparison(context, make_input(ledgers="0-9"), gate, ProgressUnit.LEDGERS)
+    source, target = ledger_side({1: closed, 2: closed, 3: unclosed}), ledger_side({1: closed, 4: closed})
+    LedgerComparison(comparison, source, target, LedgerRange(0, 9)).run()
+    assert comparison.tally.equal == 1
+    assert {reason: named.items for reason, named in comparison.tally.excluded.items()} == expected
 
 
 def test_phases_with_two_sides() -> None:
