@@ -75,6 +75,8 @@ async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type])
         runtime=runtime_without_logs(),
         # Otherwise the SDK compiles every loaded module to compute an id.
         build_id="replay",
+        # Otherwise a task that takes two seconds, as on a busy machine, counts as a deadlock.
+        debug_mode=True,
     )
     faults: dict[Path, str] = {}
     for file, history in histories.items():
