@@ -58,8 +58,8 @@ class EventLoop(Closeable):
     """Waits for the connections of one thread; the bookies of several clusters may share it.
 
     Attributes:
-        waited: seconds spent waiting, the clock of all deadlines: while the caller does other things, or rests, what
-            has arrived lies unread, and no bookie can be called silent.
+        waited: seconds spent waiting, the clock of all deadlines: while the caller does other things, or rests, or the
+            process is frozen, what has arrived lies unread, and no bookie can be called silent.
     """
 
     def __init__(self) -> None:
@@ -111,8 +111,10 @@ class EventLoop(Closeable):
             return
         begun = time.monotonic()
         # Deadlines count waiting only: while the caller hashed or slept, no answer could be noticed.
-        ready = self._selector.select(max(0.0, min(deadlines) - self.waited))
-        self.waited += time.monotonic() - begun
+        limit = max(0.0, min(deadlines) - self.waited)
+        ready = self._selector.select(limit)
+        # What is beyond the limit passed while this process was frozen and could read nothing.
+        self.waited += min(limit, time.monotonic() - begun)
         active: set[Pollable] = set()
         for key, events in ready:
             connection: Pollable = key.data
@@ -122,10 +124,17 @@ class EventLoop(Closeable):
                 connection.send_queued()
             if events & selectors.EVENT_READ and connection.socket.fileno() >= 0:
                 connection.receive()
-        # A bookie that has just sent something is not late, however little it sent.
+        # A bookie that has just sent something is not late, however little it sent; nor is one whose answer arrived
+        # while this process was frozen, of which an interrupted `select` says nothing.
+        if any(self._is_late(connection) for connection in connections):
+            active.update(key.data for key, _ in self._selector.select(0))
         for connection in connections:
-            if connection not in active and (deadline := connection.deadline) is not None and deadline <= self.waited:
+            if connection not in active and self._is_late(connection):
                 connection.overdue()
+
+    def _is_late(self, connection: Pollable) -> bool:
+        deadline = connection.deadline
+        return deadline is not None and deadline <= self.waited
 
     def _connections(self) -> list[Pollable]:
         return [key.data for key in self._selector.get_map().values()]

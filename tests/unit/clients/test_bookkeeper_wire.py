@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import selectors
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -244,6 +246,42 @@ def test_a_caller_that_rests_is_not_taken_for_a_silent_bookie() -> None:
             pool.submit(Event().wait, 0.5).result()
         peer.turn_until(1)
         assert peer.answers == [("entry", [BODY_1])]
+
+
+def _freeze_in_select(peer: Peer, seconds: float, arrives: bytes) -> None:
+    """Freeze the process in its next wait; an answer arrives in that time, and the interrupted wait returns nothing."""
+    selector = peer.loop._selector  # pyright: ignore[reportPrivateUsage] - no test can freeze itself
+    select = selector.select
+
+    def freeze(timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        del timeout
+        selector.select = select
+        time.sleep(seconds)
+        peer.end.sendall(arrives)
+        return []
+
+    selector.select = freeze
+
+
+def test_a_frozen_process_reads_what_has_arrived() -> None:
+    """A bookie whose answer arrived while this process was frozen is not silent."""
+    with closing(Peer(0.2, 0.4)) as peer:
+        peer.read("entry", 1)
+        _freeze_in_select(peer, 0.3, READ_ANSWER)
+        peer.turn_until(1)
+        assert peer.answers == [("entry", [BODY_1])]
+
+
+def test_a_freeze_is_not_time_that_a_request_takes() -> None:
+    """A request is not late by the time that this process was frozen, even if others are answered first."""
+    with closing(Peer(0.2, 0.4)) as peer:
+        peer.read("entry", 1)
+        peer.batch("batch", 1)
+        _freeze_in_select(peer, 1.0, BATCH_ANSWER)
+        peer.turn_until(1)
+        peer.end.sendall(READ_ANSWER)
+        peer.turn_until(2)
+        assert peer.answers == [("batch", [BODY_1, BODY_2]), ("entry", [BODY_1])]
 
 
 def test_a_closed_connection(peer: Peer) -> None:
