@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from enum import Enum, auto
 from itertools import count
 from typing import Protocol, TypeVar, cast
@@ -31,6 +32,8 @@ from pulsar_wire.transport import Transport, connect
 
 _logger = logging.getLogger("pulsar_wire")
 _MESSAGE_SIZE = 5 << 20
+# A wait has so many intervals; one that takes twice its time and so many seconds more was interrupted by a freeze.
+_INTERVALS, _FREEZE = 10, 0.1
 
 AnswerT = TypeVar("AnswerT", bound=Command)
 
@@ -72,6 +75,27 @@ class _Pending:
     def set_result(self, answer: Command | PulsarError) -> None:
         self.answer = answer
         self.done.set()
+
+
+def wait_until(is_done: Callable[[], object], wait: Callable[[float], object], timeout: float) -> bool:
+    """Wait until something is done; return False if that takes too long.
+
+    Time in which this process was frozen does not count: it could neither send what was queued nor read what arrived.
+
+    Args:
+        is_done: whether to end.
+        wait: waits for something to happen, for the seconds that it gets at most.
+        timeout: seconds in which the process runs.
+    """
+    waited, interval = 0.0, timeout / _INTERVALS
+    while not is_done():
+        if waited >= timeout:
+            return False
+        begun = time.monotonic()
+        wait(interval)
+        seconds = time.monotonic() - begun
+        waited += seconds if seconds < 2 * interval + _FREEZE else 0.0
+    return True
 
 
 class Connection:
@@ -264,7 +288,8 @@ class Connection:
         self.scalable = answer.feature_flags.supports_scalable_topics
 
     def _wait_for(self, pending: _Pending, what: str, timeout: float) -> Command:
-        if not self._is_done(pending, timeout):
+        wait = self.poll if self._thread is None else pending.done.wait
+        if not wait_until(pending.done.is_set, wait, timeout):
             raise TimedOut(f"{what}: {self.broker} did not answer for {timeout:g} s")
         answer = pending.answer
         if isinstance(answer, PulsarError):
@@ -278,17 +303,6 @@ class Connection:
         if answer is None:
             raise ProtocolViolation(f"{what}: no answer")
         return answer
-
-    def _is_done(self, pending: _Pending, timeout: float) -> bool:
-        if self._thread is not None:
-            return pending.done.wait(timeout)
-        until = time.monotonic() + timeout
-        while not pending.done.is_set():
-            remaining = until - time.monotonic()
-            if remaining <= 0:
-                return False
-            self.poll(remaining)
-        return True
 
     def _check(self) -> None:
         if self._lost is not None:
@@ -321,6 +335,10 @@ class Connection:
             self._pinged_at = now
             self.send(api.CommandPing())
         elif now - self._pinged_at > self._access.keep_alive:
+            # Its answer may have arrived in that time.
+            self._transport.step(0, self._take)
+            if self._transport.last_received > received:
+                return
             raise ConnectionLost(f"{self.broker} was silent for {now - received:.0f} s")
 
     def _take(self, data: bytes) -> None:

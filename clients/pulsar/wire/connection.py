@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -28,7 +27,7 @@ from clients.errors import (
 from clients.pulsar.wire.access import WireAccess
 from models.text import shown
 from pulsar_wire.access import Access, Address
-from pulsar_wire.connection import Channel, Connection
+from pulsar_wire.connection import Channel, Connection, wait_until
 from pulsar_wire.errors import ProtocolViolation, PulsarError, Refused, ServerError, TlsFailed, Unsupported
 from pulsar_wire.frames import Command
 from pulsar_wire.lookup import NoAddress
@@ -168,12 +167,8 @@ class BrokerConnection(Closeable):
             StoreUnreachable: nothing is pushed in time.
         """
         timeout = self.access.operation_timeout
-        until = time.monotonic() + timeout
-        while not self._pushed:
-            remaining = until - time.monotonic()
-            if remaining <= 0:
-                raise StoreUnreachable(f"{what}: {self.server} did not answer for {timeout:g} s", server=self.server)
-            self._poll(remaining, what)
+        if not wait_until(lambda: self._pushed, lambda seconds: self._poll(seconds, what), timeout):
+            raise StoreUnreachable(f"{what}: {self.server} did not answer for {timeout:g} s", server=self.server)
         return self._collected()
 
     def take(self) -> list[tuple[Command, bytes]]:

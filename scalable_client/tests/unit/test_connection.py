@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import selectors
+import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from scalable_client.tests.support.fake_broker import NONE, FakeBroker, Peer
@@ -29,10 +35,27 @@ from tests.support.waiting import wait_for, wait_until_equal
 ACCESS = Access(operation_timeout=20, connection_timeout=20)
 LAST = api.CommandGetLastMessageIdResponse
 
+_ASK_ONCE = """
+import sys
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.access import Access, addresses
+from pulsar_wire.connection import Connection
+
+access = Access(connection_timeout=20)
+connection = Connection(addresses(sys.argv[1])[0], access, own_thread=bool(sys.argv[2]))
+connection.ask(api.CommandGetLastMessageId(consumer_id=1), "asking", api.CommandGetLastMessageIdResponse, 1)
+"""
+"""A program that asks for a last message, and waits a second for the answer."""
+
 
 def ask(connection: Connection, timeout: float | None = None) -> Command:
     """Ask for the last message."""
     return connection.ask(api.CommandGetLastMessageId(consumer_id=1), "asking", LAST, timeout)
+
+
+def last(request: api.CommandGetLastMessageId) -> Command:
+    """Return an answer to the question for the last message."""
+    return LAST(last_message_id=api.MessageIdData(ledgerId=1, entryId=0), request_id=request.request_id)
 
 
 def usual(_peer: Peer, _command: Command) -> None:
@@ -226,6 +249,68 @@ def test_silence_of_the_client() -> None:
         pings = len(broker.of(api.CommandPing))
         broker.peers[0].push(api.CommandCloseProducer(producer_id=1, request_id=NONE))
         wait_for("a ping", lambda: len(broker.of(api.CommandPing)) > pings, 20)
+        connection.close()
+
+
+def test_an_answer_to_a_ping_that_arrives_during_a_freeze() -> None:
+    """A client that is frozen while the broker answers a ping reads the answer before it gives up the connection."""
+    # A broker that gets no processor for so long would be given up.
+    keep_alive = 1.0
+    with FakeBroker(usual) as broker:
+        connection = Connection(addresses(broker.url)[0], Access(keep_alive=keep_alive))
+        transport = connection._transport  # pyright: ignore[reportPrivateUsage] - no test can freeze itself
+        selector, socket = transport._selector, transport._socket  # pyright: ignore[reportPrivateUsage] - the same
+        select = selector.select
+
+        def freeze(timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            ready = select(timeout)
+            if socket not in [key.fileobj for key, _ in ready]:
+                return ready
+            selector.select = select
+            time.sleep(1.5 * keep_alive)
+            return []
+
+        selector.select = freeze
+        wait_for("another ping", lambda: connection.lost or len(broker.of(api.CommandPing)) > 1, 20)
+        assert connection.lost is None
+        connection.close()
+
+
+@pytest.mark.parametrize("own_thread", [True, False])
+def test_a_process_that_is_frozen(own_thread: bool) -> None:
+    """An answer that arrives while the process is frozen for longer than the timeout is read when it runs again."""
+
+    def answer(_peer: Peer, command: Command) -> list[Command] | None:
+        if not isinstance(command, api.CommandGetLastMessageId):
+            return None
+        client.send_signal(signal.SIGSTOP)
+        threading.Timer(2.0, client.send_signal, (signal.SIGCONT,)).start()
+        return [last(command)]
+
+    with FakeBroker(answer) as broker:
+        program = [sys.executable, "-c", _ASK_ONCE, broker.url, "own" if own_thread else ""]
+        client = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        assert client.wait(60) == 0
+
+
+def test_a_process_that_is_frozen_before_it_sends() -> None:
+    """A request is not late by the time that passed before it was sent."""
+
+    def answer(_peer: Peer, command: Command) -> list[Command] | None:
+        return [last(command)] if isinstance(command, api.CommandGetLastMessageId) else None
+
+    with FakeBroker(answer) as broker:
+        connection = Connection(addresses(broker.url)[0], ACCESS, own_thread=False)
+        transport = connection._transport  # pyright: ignore[reportPrivateUsage] - no test can freeze itself
+        step = transport.step
+
+        def freeze(timeout: float, take: Callable[[bytes], None]) -> bool:
+            transport.step = step
+            time.sleep(1.5)
+            return step(timeout, take)
+
+        transport.step = freeze
+        ask(connection, 1)
         connection.close()
 
 

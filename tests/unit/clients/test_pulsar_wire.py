@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -185,6 +186,32 @@ def test_only_producer() -> None:
 
     with _broker(answer) as url, _producer(url, stored) as producer:
         producer.send(parse_message(STORED))
+        producer.flush()
+    assert stored == [EntryPosition(7, 3)]
+
+
+def test_a_receipt_that_arrives_during_a_freeze() -> None:
+    """A receipt that arrives while the process is frozen for longer than the timeout counts."""
+    stored: list[EntryPosition] = []
+
+    def answer(asked: Command) -> list[Command]:
+        return [*_greeting(asked), *_receipt(asked, 0, EntryPosition(7, 3))]
+
+    with _broker(answer) as url, _producer(url, stored) as producer:
+        connection = producer._connection  # pyright: ignore[reportPrivateUsage] - no test can freeze itself
+        poll = connection.wire.poll
+
+        def freeze(timeout: float) -> None:
+            # Without a limit it only sends.
+            if not timeout:
+                poll(timeout)
+                return
+            connection.wire.poll = poll
+            time.sleep(1.5)
+
+        producer.send(parse_message(STORED))
+        connection.access = WireAccess(timeout=1).connecting(secure=False)
+        connection.wire.poll = freeze
         producer.flush()
     assert stored == [EntryPosition(7, 3)]
 
