@@ -7,6 +7,7 @@ from typing import Any
 from temporalio import workflow
 
 from models.lifecycle.state import MigrationState
+from workflows.lifecycle.status import StatusBoard
 
 HISTORY_LIMIT = "history_limit"
 """Memo with the number of events after which a run continues as new; by default Temporal suggests it."""
@@ -53,9 +54,10 @@ class Continuation(HistoryLimit):
     starts the work of the interrupted phase again.
     """
 
-    def __init__(self, state: MigrationState[Any, Any, Any]) -> None:
+    def __init__(self, state: MigrationState[Any, Any, Any], board: StatusBoard) -> None:
         super().__init__()
         self._state = state
+        self._board = board
         self._ended_at = 0
 
     @property
@@ -70,7 +72,7 @@ class Continuation(HistoryLimit):
             ContinuationDue: the run ends.
         """
         if self.due:
-            # A running handler would be lost; none can start between this moment and the end of the run.
-            await workflow.wait_condition(workflow.all_handlers_finished)
+            # A running handler or report would be lost; none can start between this moment and the end of the run.
+            await workflow.wait_condition(lambda: workflow.all_handlers_finished() and not self._board.reporting)
             self._ended_at = workflow.info().get_current_history_length()
             raise ContinuationDue(self._state.model_copy(deep=True))

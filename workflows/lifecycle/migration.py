@@ -95,7 +95,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         #: Takes reports of items; a migration in waves replaces it.
         self.on_item_report: Callable[[ProgressReport], object] = lambda report: report
         self.board = StatusBoard(state, kind=kind, cluster=input.cluster, target=target, first=first, last=last)
-        self.continuation = Continuation(state)
+        self.continuation = Continuation(state, self.board)
         self.timers = Timers(state, self.board, self.continuation)
         self.activities = ActivityRunner(input, state, self.board)
         self.decisions = Decisions(state, self.board, self.timers)
@@ -131,10 +131,16 @@ class Migration(OneInput, Generic[InputT, StateT]):
             report = await self._executed(work)
         # Not BaseException, which continues as a new run: the next run delivers the events.
         except (Exception, asyncio.CancelledError):
-            await self.hooks.end()
+            await self._deliver_rest()
             raise
-        await self.hooks.end()
+        await self._deliver_rest()
         return report
+
+    async def _deliver_rest(self) -> None:
+        """Deliver the last events to hooks, and the last reports to the parent: it may run this workflow again."""
+        await self.hooks.end()
+        if self.board.reporting:
+            await workflow.wait_condition(lambda: not self.board.reporting)
 
     async def _executed(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
         try:

@@ -75,7 +75,8 @@ class StatusBoard:
         self._state = state
         self._first = first
         self._last = last
-        self._stopped = False
+        # The previous run has reported what its state says.
+        self._stopped = self._stop is not None
         # The event loop alone does not keep tasks alive.
         self._reports: list[asyncio.Task[None]] = []
 
@@ -123,6 +124,11 @@ class StatusBoard:
         legal = self._state.verbs.legal()
         return wait.model_copy(update={"ends_on": tuple(verb for verb in ENDERS[wait.kind] if verb in legal)})
 
+    @property
+    def reporting(self) -> bool:
+        """True while a report to the parent is under way, which the end of this run would lose."""
+        return not all(report.done() for report in self._reports)
+
     def hand_over(self, state: MigrationState[Any, Any, Any]) -> None:
         """Show the state that the next run starts with, so that late queries of this run get the same answer."""
         self._state = state
@@ -133,10 +139,14 @@ class StatusBoard:
         self._report_stop()
         workflow.set_current_details(render(self.status(), workflow.info().workflow_id))
 
+    @property
+    def _stop(self) -> Waiting | None:
+        wait = self._state.activity_waiting
+        return wait if wait and wait.kind is WaitKind.STOP_SWITCH else None
+
     def _report_stop(self) -> None:
         """Report to the migration of this item whether the stop switch holds it: its deadline does not count then."""
-        parent, wait = workflow.info().parent, self._state.activity_waiting
-        stopped = wait if wait and wait.kind is WaitKind.STOP_SWITCH else None
+        parent, stopped = workflow.info().parent, self._stop
         if parent is None or (stopped is not None) == self._stopped:
             return
         self._stopped = stopped is not None

@@ -12,7 +12,7 @@ import pytest
 from temporalio import workflow
 
 from models.lifecycle.policy import VerbState
-from models.lifecycle.status import ProgressReport, WaitKind, WaitReason
+from models.lifecycle.status import ProgressReport, Waiting, WaitKind, WaitReason
 from models.metadata_store.input import KIND
 from models.metadata_store.phases import Phase
 from models.metadata_store.state import MetadataStoreState
@@ -36,9 +36,8 @@ class _Parent:
         await self.acknowledges.wait()
 
 
-async def test_a_report_is_sent_after_the_previous_one_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Temporal delivers signals that are under way together in any order: the end of a stop may not overtake it."""
-    parent = _Parent()
+def _board(monkeypatch: pytest.MonkeyPatch, parent: _Parent, state: MetadataStoreState) -> status.StatusBoard:
+    """Return the board of an item whose reports the parent gets."""
     info = SimpleNamespace(
         workflow_id="blue-green/prod/acme",
         first_execution_run_id="1",
@@ -53,8 +52,14 @@ async def test_a_report_is_sent_after_the_previous_one_has_arrived(monkeypatch: 
     for name, double in doubles.items():
         monkeypatch.setattr(workflow, name, double)
     monkeypatch.setattr(status, "log", Mock())
+    return status.StatusBoard(state, kind=KIND, cluster="prod", target="target", first=Phase.PRECHECK)
+
+
+async def test_a_report_is_sent_after_the_previous_one_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temporal delivers signals that are under way together in any order: the end of a stop may not overtake it."""
+    parent = _Parent()
     state = MetadataStoreState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK]))
-    board = status.StatusBoard(state, kind=KIND, cluster="prod", target="target", first=Phase.PRECHECK)
+    board = _board(monkeypatch, parent, state)
     for waiting in (STOP, STOP, None):
         board.activity_reports(ProgressReport(waiting=waiting))
     for _ in range(10):
@@ -64,3 +69,17 @@ async def test_a_report_is_sent_after_the_previous_one_has_arrived(monkeypatch: 
     for _ in range(10):
         await asyncio.sleep(0)
     assert parent.taken == [WaitKind.STOP_SWITCH, None]
+
+
+async def test_a_run_reports_the_end_of_a_stop_that_the_previous_run_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop that ends in a later run of an item than the one that reported it is reported as ended."""
+    parent = _Parent()
+    parent.acknowledges.set()
+    state = MetadataStoreState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK]))
+    state.activity_waiting = Waiting(**STOP.model_dump(), since=datetime(2026, 1, 1, tzinfo=UTC))
+    board = _board(monkeypatch, parent, state)
+    for waiting in (STOP, None):
+        board.activity_reports(ProgressReport(waiting=waiting))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert parent.taken == [None]

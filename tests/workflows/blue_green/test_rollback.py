@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from models.blue_green.phases import BatchPhase
 from models.blue_green.results import Drained, Quiet, Released, Undone
 from models.lifecycle.failures import FailedItem, FailureKind
 from models.lifecycle.status import Outcome, ProgressReport, Status, WaitKind, WaitReason
@@ -15,6 +19,7 @@ from temporal.converter import DATA_CONVERTER
 from tests.workflows.blue_green.activities import BATCH, Script
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
+from workflows.lifecycle.continuation import Continuation
 
 BEFORE = ["precheck", "register", "provision", "disable_load_shedding"]
 UNDOABLE = Undone(undone=False, terminated=3, why="3 topics are terminated on blue")
@@ -152,6 +157,42 @@ async def test_a_batch_reports_the_stop_switch(stage: Harness) -> None:
     ]
     hang.release()
     assert (await run.report()).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("step", ["load", "verify"])
+async def test_a_report_arrives_before_a_run_of_its_batch_ends(
+    stage: Harness, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A run of a batch that ends, or continues as new, first waits until its migration has its reports."""
+    handle_of = workflow.get_external_workflow_handle
+
+    def slow_handle(*args: Any, **options: Any) -> Any:
+        async def signal(*given: Any) -> None:
+            await workflow.sleep(60)
+            await handle_of(*args, **options).signal(*given)
+
+        return SimpleNamespace(signal=signal)
+
+    def due(continuation: Continuation) -> bool:
+        passed = continuation._state.passed  # pyright: ignore[reportPrivateUsage] - of the run that the test ends
+        info = workflow.info()
+        return info.parent is not None and info.continued_run_id is None and BatchPhase.LOAD in passed
+
+    monkeypatch.setattr(workflow, "get_external_workflow_handle", slow_handle)
+    monkeypatch.setattr(Continuation, "due", property(due))
+    hang = Hang()
+    script = Script(names=("acme/audit",))
+    script.say(step, hang)
+    run = await stage.start(script, grace_window="PT0S")
+    await hang.entered()
+    batch = run.client.get_workflow_handle(f"{run.handle.id}/acme/audit")
+    stop = WaitReason(kind=WaitKind.STOP_SWITCH, why="the stop switch is set: OPS-1")
+    for waiting in (stop, None):
+        await batch.signal("report_progress", ProgressReport(waiting=waiting))
+    hang.release()
+    assert (await run.report()).outcome is Outcome.DONE
+    reports = await _reports_of_items(run)
+    assert [report.waiting and report.waiting.kind for report in reports] == [WaitKind.STOP_SWITCH, None]
 
 
 async def _reports_of_items(run: Run) -> list[ProgressReport]:
