@@ -1,4 +1,4 @@
-"""Run the checks, provision the servers, and run the four tiers of tests, two jobs with servers side by side.
+"""Run the checks, provision the servers, and run the four tiers of tests, three jobs side by side.
 
 `python -m tests.tiers [--jobs N] [--exhaustive] [--keep-going] [NAME]...`, where a name is one of checks, servers,
 unit, workflows, integration, faults and releases, or an area of a tier such as faults/clients; all tiers by default. A
@@ -17,7 +17,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
@@ -25,7 +25,8 @@ from tests.releases import SELECTIONS
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=12"]
 SIDE_BY_SIDE = 2
-"""Jobs with servers at once on two cores. With three a broker was seen not to start within two minutes."""
+"""Jobs with servers at once on two cores, next to one without. With three and one without, a broker was seen not to
+start within two minutes."""
 
 APART = ("tests/image", "tests/kubernetes")
 """Tests of no tier: they need a container engine and root (`make test-image`), or an API server (`make test-chart`)."""
@@ -125,13 +126,15 @@ class Jobs:
     """Runs jobs, and ends what they have started when it is left early; a context manager.
 
     Args:
-        side_by_side: how many at once; with two or more, one that starts no servers is added to them.
+        side_by_side: how many with servers at once. With two or more, another job is added to them, which starts no
+            servers as long as there is such a job.
     """
 
     def __init__(self, side_by_side: int) -> None:
-        self._pool = ThreadPoolExecutor(side_by_side, thread_name_prefix="job")
-        self._serverless = ThreadPoolExecutor(1, thread_name_prefix="job") if side_by_side > 1 else self._pool
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._pool = ThreadPoolExecutor(side_by_side + (side_by_side > 1), thread_name_prefix="job")
+        self._waiting: list[Job] = []
+        self._running: list[Job] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -141,10 +144,9 @@ class Jobs:
     def __exit__(self, *_: object) -> None:
         self.stop()
         with self._lock:
-            for process in self._running:
+            for process in self._processes:
                 process.terminate()
         self._pool.shutdown()
-        self._serverless.shutdown()
 
     def stop(self) -> None:
         """Begin no further job."""
@@ -153,16 +155,26 @@ class Jobs:
     def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
         """Run all jobs; yields each result when it is there, and nothing for jobs that were not begun."""
         shown = len(jobs) == 1
-        waiting: set[Future[Result | None]] = {
-            (self._serverless if job.serverless else self._pool).submit(self._run, job, shown) for job in jobs
-        }
-        while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            yield from (result for future in done if (result := future.result()))
+        self._waiting = [*jobs]
+        for future in as_completed([self._pool.submit(self._run_next, shown) for _ in jobs]):
+            if result := future.result():
+                yield result
 
-    def _run(self, job: Job, shown: bool) -> Result | None:
-        if self._stopped:
-            return None
+    def _run_next(self, shown: bool) -> Result | None:
+        with self._lock:
+            # One without servers first: it needs little while others start theirs.
+            wanted = not any(job.serverless for job in self._running)
+            job = next((job for job in self._waiting if job.serverless == wanted), next(iter(self._waiting), None))
+            if job is None or self._stopped:
+                return None
+            self._waiting.remove(job)
+            self._running.append(job)
+        result = self._run(job, shown)
+        with self._lock:
+            self._running.remove(job)
+        return result
+
+    def _run(self, job: Job, shown: bool) -> Result:
         _print(f"begin  {job.name}\n")
         begun = time.monotonic()
         with tempfile.TemporaryFile() as output:
@@ -177,7 +189,7 @@ class Jobs:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **_BYTECODE}
             )
-            self._running.append(process)
+            self._processes.append(process)
         if nice:
             os.setpriority(os.PRIO_PROCESS, process.pid, _LESS_URGENT)
         code = process.wait()

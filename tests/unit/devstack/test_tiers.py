@@ -78,3 +78,20 @@ def test_a_job_without_servers_runs_next_to_others(tmp_path: Path) -> None:
     waits = f"import pathlib, time\nwhile not pathlib.Path({str(done)!r}).exists(): time.sleep(0.01)"
     first = [job("faults/a", waits), job("faults/b", waits), job("unit", f"open({str(done)!r}, 'w')")]
     assert execute([first], 2) == 0
+
+
+def test_jobs_with_servers_take_the_place_of_the_others(tmp_path: Path) -> None:
+    """When no job without servers is left, one more with servers runs; before, only as many as wanted."""
+    three = [job(f"faults/{name}", _waits_for_all(tmp_path, "abc", name)) for name in "abc"]
+    begun = f"len([*pathlib.Path({str(tmp_path)!r}).iterdir()])"
+    unit = f"import pathlib, sys, time\nwhile {begun} < 2: time.sleep(0.01)\ntime.sleep(0.3); sys.exit({begun} > 2)"
+    assert execute([[job("unit", unit), *three]], 2) == 0
+    assert {file.name for file in tmp_path.iterdir()} == {*"abc"}
+
+
+def _waits_for_all(folder: Path, names: str, name: str) -> str:
+    """Return a program that runs until all of several do."""
+    return (
+        f"import pathlib, time\nfolder = pathlib.Path({str(folder)!r})\n(folder / {name!r}).touch()\n"
+        f"while len([*folder.iterdir()]) < {len(names)}: time.sleep(0.01)"
+    )
