@@ -165,7 +165,7 @@ def test_many_ledgers_at_once(cluster: Cluster) -> None:
     assert results == {ledger.ledger_id: ledger.bodies for ledger in ledgers[:-1]}
 
 
-@pytest.mark.parametrize("ensemble", [(ONE, TWO), (ONE, TWO, THREE)])
+@pytest.mark.parametrize("ensemble", [pytest.param((ONE, TWO), marks=pytest.mark.exhaustive), (ONE, TWO, THREE)])
 def test_a_killed_bookie(stack: Stack, cluster: Cluster, ensemble: tuple[str, ...]) -> None:
     """A bookie that dies while it is read from costs nothing but its share, and is asked again when it is back."""
     ledger = cluster.close(cluster.open([(0, ensemble)], asked_first=TWO), [b"x" * 20_000] * 1500)
@@ -207,7 +207,7 @@ def test_a_replica_that_is_down_may_have_the_entry(stack: Stack, cluster: Cluste
         start_killed(stack, TWO)
 
 
-@pytest.mark.parametrize("ensemble", [(ONE, TWO), (ONE, TWO, THREE)])
+@pytest.mark.parametrize("ensemble", [(ONE, TWO), pytest.param((ONE, TWO, THREE), marks=pytest.mark.exhaustive)])
 def test_a_frozen_bookie(
     stack: Stack, impatient: Cluster, ensemble: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
