@@ -103,7 +103,7 @@ def test_a_migrated_store_without_brokers() -> None:
     raise_flag(store, FlagPhase.COMPLETED)
 
     def no_broker() -> str:
-        raise NoServer("no broker is registered", server=store.url)
+        raise NoServer("no broker is registered", server=str(store.url))
 
     task = cast("ControllerTask", SimpleNamespace(metadata=store, service_url=no_broker))
     with pytest.raises(StoreConflict, match="start it with the metadata_url of the other store"):
