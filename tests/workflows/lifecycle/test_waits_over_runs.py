@@ -91,8 +91,15 @@ async def test_a_deadline_stays_where_it_was(stage: Harness) -> None:
 # Pauses -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", [Verb.RESUME, Verb.ROLLBACK])
-@pytest.mark.parametrize("script", WINDOWS)
+@pytest.mark.parametrize(
+    ("script", "verb"),
+    [
+        (metadata.Script, Verb.RESUME),
+        (switch.Script, Verb.ROLLBACK),
+        pytest.param(metadata.Script, Verb.ROLLBACK, marks=pytest.mark.exhaustive),
+        pytest.param(switch.Script, Verb.RESUME, marks=pytest.mark.exhaustive),
+    ],
+)
 async def test_a_pause_holds(stage: Harness, script: type[Script], verb: Verb) -> None:
     """A pause holds through all later runs, only the catch-up runs during it, and its verb works in the last run."""
     hang = Hang()

@@ -174,7 +174,10 @@ async def test_failure_offline(stage: Harness) -> None:
     assert run.script.steps == ["precheck", "copy_whole", *UNDO]
 
 
-@pytest.mark.parametrize("step", ["prepare", "copy_changes", "verify", "complete"])
+@pytest.mark.parametrize(
+    "step",
+    ["prepare", *(pytest.param(step, marks=pytest.mark.exhaustive) for step in ("copy_changes", "verify", "complete"))],
+)
 async def test_blocked_deadline(stage: Harness, step: str) -> None:
     """Writes that stay blocked past the deadline are unblocked, although the step runs and heartbeats."""
     run = await stage.start(Script(**{step: Hang()}), **SHORT)
