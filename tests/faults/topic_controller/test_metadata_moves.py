@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Self
 
 import pytest
@@ -108,6 +108,7 @@ def test_moved_during_splits(
 
     Brokers keep their registrations in the store that they have left for as long as their sessions there last.
     """
+    environment.gates.clear()
     for topic in topics.values():
         topic.traffic.wait_for_more(_SOME)
     with (
@@ -115,29 +116,29 @@ def test_moved_during_splits(
         PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin,
     ):
         asked = {name: _held(environment, name, executor, topic) for name, topic in topics.items()}
-        _move(environment.operator, stack)
-        if not registered:
-            _unregister_brokers(stack)
-        for gate in GATES.values():
-            environment.gates.release(gate)
-            environment.gates.wait_ended(gate)
-        for name, topic in topics.items():
-            if name in BEGUN:
-                topic.controller.until(lambda status: CURE in status.waiting)
-            else:
-                with pytest.raises(WorkflowUpdateFailedError) as failed:
-                    asked[name].result(_LIMIT)
-                assert CURE in str(failed.value.cause), name
-            topic.lead_again()
-            topic.controller.until(lambda status: status.epoch >= 0 and not status.doing)
-            assert topic.controller.layout().epoch in EPOCHS[name], name
-            topic.traffic.wait_for_more(_SOME)
-            topic.controller.split(1)
-            topic.traffic.wait_for_more(_SOME)
-            topic.traffic.stop()
-            assert topic.traffic.faults() == [], name
-            oracle = Oracle(stack, topic.controller.name, (SHARED, ORDERED), metadata_url=stack.oxia_url)
-            assert oracle.faults_at_rest(admin) == [], name
+        with _moved(environment.operator, stack):
+            if not registered:
+                _unregister_brokers(stack)
+            for gate in GATES.values():
+                environment.gates.release(gate)
+                environment.gates.wait_ended(gate)
+            for name, topic in topics.items():
+                if name in BEGUN:
+                    topic.controller.until(lambda status: CURE in status.waiting)
+                else:
+                    with pytest.raises(WorkflowUpdateFailedError) as failed:
+                        asked[name].result(_LIMIT)
+                    assert CURE in str(failed.value.cause), name
+                topic.lead_again()
+                topic.controller.until(lambda status: status.epoch >= 0 and not status.doing)
+                assert topic.controller.layout().epoch in EPOCHS[name], name
+                topic.traffic.wait_for_more(_SOME)
+                topic.controller.split(1)
+                topic.traffic.wait_for_more(_SOME)
+                topic.traffic.stop()
+                assert topic.traffic.faults() == [], name
+                oracle = Oracle(stack, topic.controller.name, (SHARED, ORDERED), metadata_url=stack.oxia_url)
+                assert oracle.faults_at_rest(admin) == [], name
 
 
 def _held(environment: FaultEnvironment, name: str, executor: ThreadPoolExecutor, topic: Topic) -> Future[None]:
@@ -158,9 +159,15 @@ def _unregister_brokers(stack: Stack) -> None:
             client.delete(f"{_BROKERS}/{name}")
 
 
-def _move(operator: Operator, stack: Stack) -> None:
-    """Move the metadata to the other store, as far as its window."""
+@contextmanager
+def _moved(operator: Operator, stack: Stack) -> Generator[None]:
+    """Move the metadata to the other store, as far as its window, in which the migration stays for the context."""
     input = MetadataStoreInput.model_validate(
         {"hold_before_cutover": False, "cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url}
     )
-    operator.start(input).wait_until_it_waits_for(WaitKind.WINDOW, _LIMIT, phase=Phase.VALIDATION)
+    run = operator.start(input)
+    try:
+        run.wait_until_it_waits_for(WaitKind.WINDOW, _LIMIT, phase=Phase.VALIDATION)
+        yield
+    finally:
+        run.terminate()
