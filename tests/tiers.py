@@ -201,7 +201,10 @@ def main(arguments: list[str]) -> int:
     """Run the jobs of the named tiers and areas; returns the exit code of the first that fails, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.tiers", description="Run tiers of tests.")
     parser.add_argument(
-        "--jobs", type=int, default=SIDE_BY_SIDE, help="how many with servers side by side (default: %(default)s)"
+        "--jobs",
+        type=int,
+        default=SIDE_BY_SIDE,
+        help="how many with servers side by side, next to one more (default: %(default)s)",
     )
     parser.add_argument("--exhaustive", action="store_true", help="also what is left out for time")
     parser.add_argument("--keep-going", action="store_true", help="begin further jobs after one has failed")
