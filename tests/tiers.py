@@ -126,8 +126,8 @@ class Jobs:
     """Runs jobs, and ends what they have started when it is left early; a context manager.
 
     Args:
-        side_by_side: how many with servers at once. With two or more, another job is added to them, which starts no
-            servers as long as there is such a job.
+        side_by_side: how many with servers at once. With two or more, another job is added to them: one without
+            servers, as long as there is one. Two without servers never run at once.
     """
 
     def __init__(self, side_by_side: int) -> None:
@@ -135,7 +135,7 @@ class Jobs:
         self._waiting: list[Job] = []
         self._running: list[Job] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._stopped = False
 
     def __enter__(self) -> Self:
@@ -143,14 +143,16 @@ class Jobs:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        with self._lock:
+        with self._changed:
             for process in self._processes:
                 process.terminate()
         self._pool.shutdown()
 
     def stop(self) -> None:
         """Begin no further job."""
-        self._stopped = True
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
         """Run all jobs; yields each result when it is there, and nothing for jobs that were not begun."""
@@ -161,18 +163,28 @@ class Jobs:
                 yield result
 
     def _run_next(self, shown: bool) -> Result | None:
-        with self._lock:
-            # One without servers first: it needs little while others start theirs.
-            wanted = not any(job.serverless for job in self._running)
-            job = next((job for job in self._waiting if job.serverless == wanted), next(iter(self._waiting), None))
-            if job is None or self._stopped:
-                return None
+        with self._changed:
+            while (job := self._choose()) is None:
+                if self._stopped or not self._waiting:
+                    return None
+                self._changed.wait()
             self._waiting.remove(job)
             self._running.append(job)
-        result = self._run(job, shown)
-        with self._lock:
-            self._running.remove(job)
-        return result
+        try:
+            return self._run(job, shown)
+        finally:
+            with self._changed:
+                self._running.remove(job)
+                self._changed.notify_all()
+
+    def _choose(self) -> Job | None:
+        """Return a job that may run now: one without servers, unless one of these runs, before one with servers."""
+        if self._stopped:
+            return None
+        with_servers = next((job for job in self._waiting if not job.serverless), None)
+        if any(job.serverless for job in self._running):
+            return with_servers
+        return next((job for job in self._waiting if job.serverless), with_servers)
 
     def _run(self, job: Job, shown: bool) -> Result:
         _print(f"begin  {job.name}\n")
@@ -185,7 +197,7 @@ class Jobs:
             return Result(job, code, time.monotonic() - begun, output.read())
 
     def _call(self, command: list[str], output: IO[bytes] | None, *, nice: bool) -> int:
-        with self._lock:
+        with self._changed:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **_BYTECODE}
             )
@@ -204,7 +216,7 @@ def main(arguments: list[str]) -> int:
         "--jobs",
         type=int,
         default=SIDE_BY_SIDE,
-        help="how many with servers side by side, next to one more (default: %(default)s)",
+        help="how many with servers side by side; from 2 on, next to one more (default: %(default)s)",
     )
     parser.add_argument("--exhaustive", action="store_true", help="also what is left out for time")
     parser.add_argument("--keep-going", action="store_true", help="begin further jobs after one has failed")

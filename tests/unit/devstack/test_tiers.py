@@ -89,6 +89,13 @@ def test_jobs_with_servers_take_the_place_of_the_others(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {*"abc"}
 
 
+def test_jobs_without_servers_come_one_after_the_other(tmp_path: Path) -> None:
+    """A second job without servers waits for the first one, also if no other job is left."""
+    folder = str(tmp_path / "runs")
+    alone = f"import os, time\nos.mkdir({folder!r}); time.sleep(0.3); os.rmdir({folder!r})"
+    assert execute([[job("unit", alone), job("workflows/a", alone), job("workflows/b", alone)]], 2) == 0
+
+
 def _waits_for_all(folder: Path, names: str, name: str) -> str:
     """Return a program that runs until all of several do."""
     return (
