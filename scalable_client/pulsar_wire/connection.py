@@ -32,8 +32,10 @@ from pulsar_wire.transport import Transport, connect
 
 _logger = logging.getLogger("pulsar_wire")
 _MESSAGE_SIZE = 5 << 20
-# A wait has so many intervals; one that takes twice its time and so many seconds more was interrupted by a freeze.
-_INTERVALS, _FREEZE = 10, 0.1
+_INTERVALS = 10
+"""Intervals of a wait."""
+_FREEZE = 0.1
+"""Seconds by which an interval is too long only if the process was frozen."""
 
 AnswerT = TypeVar("AnswerT", bound=Command)
 
@@ -87,14 +89,16 @@ def wait_until(is_done: Callable[[], object], wait: Callable[[float], object], t
         wait: waits for something to happen, for the seconds that it gets at most.
         timeout: seconds in which the process runs.
     """
-    waited, interval = 0.0, timeout / _INTERVALS
+    waited, interval, overran = 0.0, timeout / _INTERVALS, False
     while not is_done():
-        if waited >= timeout:
+        if waited >= timeout and not overran:
             return False
         begun = time.monotonic()
         wait(interval)
         seconds = time.monotonic() - begun
-        waited += seconds if seconds < 2 * interval + _FREEZE else 0.0
+        # After a freeze at the end of the time once more: what arrived in it has not been read.
+        overran = waited < timeout and seconds > interval + _FREEZE
+        waited += min(seconds, interval)
     return True
 
 
@@ -336,8 +340,7 @@ class Connection:
             self.send(api.CommandPing())
         elif now - self._pinged_at > self._access.keep_alive:
             # Its answer may have arrived in that time.
-            self._transport.step(0, self._take)
-            if self._transport.last_received > received:
+            if not self._transport.step(0, self._take) or self._transport.last_received > received:
                 return
             raise ConnectionLost(f"{self.broker} was silent for {now - received:.0f} s")
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from scalable_client.tests.support.fake_broker import NONE, FakeBroker, Peer
@@ -24,9 +25,10 @@ from pulsar_scalable.errors import (
     TopicNotFound,
     Unsupported,
 )
+from pulsar_wire import connection as connection_module
 from pulsar_wire import pulsar_api_pb2 as api
 from pulsar_wire.access import Access, Address, addresses
-from pulsar_wire.connection import Channel, Connection
+from pulsar_wire.connection import Channel, Connection, wait_until
 from pulsar_wire.frames import Command
 from pulsar_wire.pool import Pool
 from pulsar_wire.transport import connect
@@ -250,6 +252,18 @@ def test_silence_of_the_client() -> None:
         broker.peers[0].push(api.CommandCloseProducer(producer_id=1, request_id=NONE))
         wait_for("a ping", lambda: len(broker.of(api.CommandPing)) > pings, 20)
         connection.close()
+
+
+def test_waits_end_also_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow each interval is, a wait ends; after one that was too long, what has arrived is read first."""
+    intervals: list[float] = []
+    monkeypatch.setattr(connection_module, "time", SimpleNamespace(monotonic=lambda: sum(intervals)))
+    assert not wait_until(lambda: False, lambda seconds: intervals.append(4 * seconds), 2.5)
+    assert len(intervals) == 11
+    intervals.clear()
+    assert wait_until(
+        lambda: len(intervals) > 10, lambda seconds: intervals.append((1 + (len(intervals) == 9)) * seconds), 30
+    )
 
 
 def test_an_answer_to_a_ping_that_arrives_during_a_freeze() -> None:
