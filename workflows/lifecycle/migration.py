@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -137,10 +138,12 @@ class Migration(OneInput, Generic[InputT, StateT]):
         return report
 
     async def _deliver_rest(self) -> None:
-        """Deliver the last events to hooks, and the last reports to the parent: it may run this workflow again."""
+        """Deliver the last events to hooks, and the last reports to the parent: the next attempt does not know them."""
         await self.hooks.end()
-        if self.board.reporting:
-            await workflow.wait_condition(lambda: not self.board.reporting)
+        while self.board.reporting:
+            # The work has ended, and a cancellation that comes now does not change how.
+            with suppress(asyncio.CancelledError):
+                await workflow.wait_condition(lambda: not self.board.reporting)
 
     async def _executed(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
         try:

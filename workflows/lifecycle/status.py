@@ -75,8 +75,7 @@ class StatusBoard:
         self._state = state
         self._first = first
         self._last = last
-        # The previous run has reported what its state says.
-        self._stopped = self._stop is not None
+        self._stopped = False
         # The event loop alone does not keep tasks alive.
         self._reports: list[asyncio.Task[None]] = []
 
@@ -139,14 +138,10 @@ class StatusBoard:
         self._report_stop()
         workflow.set_current_details(render(self.status(), workflow.info().workflow_id))
 
-    @property
-    def _stop(self) -> Waiting | None:
-        wait = self._state.activity_waiting
-        return wait if wait and wait.kind is WaitKind.STOP_SWITCH else None
-
     def _report_stop(self) -> None:
         """Report to the migration of this item whether the stop switch holds it: its deadline does not count then."""
-        parent, stopped = workflow.info().parent, self._stop
+        parent, wait = workflow.info().parent, self._state.activity_waiting
+        stopped = wait if wait and wait.kind is WaitKind.STOP_SWITCH else None
         if parent is None or (stopped is not None) == self._stopped:
             return
         self._stopped = stopped is not None

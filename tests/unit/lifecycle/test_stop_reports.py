@@ -71,8 +71,8 @@ async def test_a_report_is_sent_after_the_previous_one_has_arrived(monkeypatch: 
     assert parent.taken == [WaitKind.STOP_SWITCH, None]
 
 
-async def test_a_run_reports_the_end_of_a_stop_that_the_previous_run_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stop that ends in a later run of an item than the one that reported it is reported as ended."""
+async def test_a_run_reports_the_stop_of_the_previous_run_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop that ends in a later run of an item than the one in which it began is reported as ended."""
     parent = _Parent()
     parent.acknowledges.set()
     state = MetadataStoreState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK]))
@@ -82,4 +82,4 @@ async def test_a_run_reports_the_end_of_a_stop_that_the_previous_run_reported(mo
         board.activity_reports(ProgressReport(waiting=waiting))
     for _ in range(10):
         await asyncio.sleep(0)
-    assert parent.taken == [None]
+    assert parent.taken == [WaitKind.STOP_SWITCH, None]
