@@ -138,12 +138,14 @@ class EndReading:
         ended: when.
         outcome: outcome of the report; else Temporal's word, such as `failed` or `terminated`.
         failure: type of the failure that ended it; empty for none.
+        is_read: whether its result could be read.
     """
 
     subject: Subject
     ended: datetime
     outcome: str
     failure: str = ""
+    is_read: bool = True
 
 
 @dataclass(frozen=True)
@@ -306,12 +308,14 @@ class SnapshotReader:
 
     async def _read_end(self, workflow: WorkflowExecution) -> EndReading | None:
         """Return how a workflow ended; None if Temporal does not say it now, or has forgotten it."""
-        if end := self._ends.get(workflow.run_id):
-            return end
+        known = self._ends.get(workflow.run_id)
+        # What could not be read, because a key server was away for example, is read again.
+        if known and known.is_read:
+            return known
         outcome = (workflow.status.name if workflow.status else "unknown").lower().replace("_", " ")
         answer: type[Any] = str if _TYPES[workflow.workflow_type] in _CONTROLLERS else Report
         handle = self._client.get_workflow_handle(workflow.id, run_id=workflow.run_id, result_type=answer)
-        subject, failure, cluster = workflow, "", ""
+        subject, failure, cluster, is_read = workflow, "", "", True
         try:
             subject = await handle.describe(rpc_timeout=QUERY_LIMIT)
             result = await handle.result(rpc_timeout=QUERY_LIMIT)
@@ -321,12 +325,14 @@ class SnapshotReader:
         except WorkflowFailureError as error:
             failure = error.cause.type or "" if isinstance(error.cause, ApplicationError) else ""
         except RPCError:
-            return None
+            return known
         except Exception as error:  # noqa: BLE001 - a payload codec of an operator raises what it likes
             # A report that this version or this process cannot read: Temporal's word stays.
-            _log.warning("the report of %s cannot be read: %s", workflow.id, problem_of(error))
+            is_read = False
+            if known is None:
+                _log.warning("the report of %s cannot be read: %s", workflow.id, problem_of(error))
         ended = workflow.close_time or datetime.now(UTC)
-        return EndReading(_subject(subject, cluster), ended, outcome, failure)
+        return EndReading(_subject(subject, cluster), ended, outcome, failure, is_read)
 
 
 _CONTROLLERS = frozenset(entity.name for entity in ENTITIES.values())

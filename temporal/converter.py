@@ -116,13 +116,13 @@ class Payloads(CompositePayloadConverter):
 
         Raises:
             PayloadUnreadable: one of them is encrypted, and this process has no codec.
-            RuntimeError: one of them cannot be read.
+            RuntimeError, KeyError: one of them cannot be read.
         """
         try:
             return super().from_payloads(payloads, type_hints)
         except KeyError as error:
             encodings = {payload.metadata.get("encoding", b"").decode(errors="replace") for payload in payloads}
-            if unknown := sorted(encodings - {name.decode() for name in self.converters}):
+            if unknown := sorted(encodings - {"", *(name.decode() for name in self.converters)}):
                 raise PayloadUnreadable(
                     f"a payload has the encoding {unknown[0][:64]!r}, which this process cannot read; set "
                     "PULSAR_MIGRATE_PAYLOAD_KEYS_FILE or PULSAR_MIGRATE_PAYLOAD_CODEC as its workers have it"

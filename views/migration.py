@@ -215,8 +215,6 @@ def not_found(client: Client, workflow_id: str) -> CommandFailed:
 async def _ask(handle: Handle, described: WorkflowExecutionDescription, limit: timedelta) -> tuple[Status | None, str]:
     try:
         return await handle.query("status", result_type=Status, rpc_timeout=limit), ""
-    except (RuntimeError, ValueError) as error:
-        return None, _unreadable("answer", error)
     except WorkflowQueryFailedError as error:
         if described.workflow_type in _WORKFLOWS:
             # Its code differs from the history, or it cannot be read by this version: it is there all the same.
@@ -227,6 +225,8 @@ async def _ask(handle: Handle, described: WorkflowExecutionDescription, limit: t
         if error.status is RPCStatusCode.UNAVAILABLE:
             raise
         return None, f"no worker on the queue {described.task_queue} answers ({error.message})"
+    except Exception as error:  # noqa: BLE001 - a payload codec of an operator raises what it likes
+        return None, _unreadable("answer", error)
 
 
 def _unreadable(what: str, error: Exception) -> str:
@@ -246,13 +246,15 @@ async def _end(handle: Handle, described: WorkflowExecutionDescription) -> tuple
         return None, None, ""
     try:
         return await handle.result(rpc_timeout=ANSWER_LIMIT), None, ""
-    except (RuntimeError, ValueError) as error:
-        return None, None, _unreadable("report", error)
+    except RPCError:
+        raise
     except WorkflowFailureError as error:
         cause = error.cause
         kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
         message = cause.message if isinstance(cause, ApplicationError) else str(cause)
         return None, Failure(kind=kind, message=message), ""
+    except Exception as error:  # noqa: BLE001 - a payload codec of an operator raises what it likes
+        return None, None, _unreadable("report", error)
 
 
 async def _step(client: Client, pending: PendingActivityInfo) -> Step:
@@ -273,7 +275,10 @@ async def _message(client: Client, failure: TemporalFailure) -> str:
     """Return the message of a failure, which a payload codec may have encoded."""
     if not failure.HasField("encoded_attributes"):
         return failure.message
-    decoded = await client.data_converter.decode_failure(failure)
+    try:
+        decoded = await client.data_converter.decode_failure(failure)
+    except Exception as error:  # noqa: BLE001 - a payload codec of an operator raises what it likes
+        return _unreadable("failure", error)
     return decoded.message if isinstance(decoded, FailureError) else str(decoded)
 
 

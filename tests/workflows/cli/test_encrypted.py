@@ -27,6 +27,7 @@ from temporal.codec import PayloadSettings, codec_of
 from temporal.converter import DATA_CONVERTER, EncodedFailures
 from tests.support.lifecycle.keys import key_line
 from tests.workflows.cli.test_cli import Shell, SmallMigration, shell, small_worker
+from views.listing import list_migrations
 
 __all__ = ["shell"]
 
@@ -212,6 +213,9 @@ async def test_a_process_without_the_codec_shows_what_temporal_knows(shell: Shel
             (run,) = await listed_runs(client, workflow_id)
             assert run.problem.startswith(problem)
             assert (run.status, run.phase) == (None, "WORK")
+            migrations = await list_migrations(client, ended=True, limit=None)
+            (silence,) = [each.silence for each in migrations if each.workflow_id == workflow_id]
+            assert problem.rpartition(": ")[2] in silence
         listed = await shell("list", "--running", "-o", "json")
         assert listed.code == 0, listed.err
         (silence,) = [each["silence"] for each in listed.json if each["workflow_id"] == workflow_id]
