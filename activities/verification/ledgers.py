@@ -124,7 +124,7 @@ class LedgerComparison:
         if source is None:
             tally.exclude(_TARGET_ONLY, name)
         elif target is None:
-            # The next round copies it, also one whose copy was lost: none of these differences lasts until the commit.
+            # A round copies it again if its copy was lost. Whether it moves at all, only the migration knows.
             absent = _NOT_YET if source.is_closed else _OPEN
             tally.exclude(_SOURCE_ONLY if self._comparison.committed else absent, name)
         elif not source.is_closed or not target.is_closed:

@@ -124,8 +124,8 @@ class EventLoop(Closeable):
                 connection.send_queued()
             if events & selectors.EVENT_READ and connection.socket.fileno() >= 0:
                 connection.receive()
-        # A bookie that has just sent something is not late, however little it sent; nor is one whose answer arrived
-        # while this process was frozen, of which an interrupted `select` says nothing.
+        # A bookie that has just sent something is not late, however little it sent. What arrived while this process was
+        # frozen counts too, and an interrupted `select` does not report it.
         if any(self._is_late(connection) for connection in connections):
             active.update(key.data for key, _ in self._selector.select(0))
         for connection in connections:

@@ -96,7 +96,7 @@ class KazooRecords(CoordinationReader):
 
 
 def _is_node(path: str) -> bool:
-    """Return whether ZooKeeper may have a node of this path; kazoo fails for another one, or asks for another node."""
+    """Return whether ZooKeeper may have a node of this path; for other keys kazoo fails, or reads another node."""
     top, *names = path.split("/")
     is_text = path.encode(errors="replace").decode() == path
     return not top and is_text and not {"", ".", ".."}.intersection(names)
