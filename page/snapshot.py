@@ -308,10 +308,10 @@ class SnapshotReader:
 
     async def _read_end(self, workflow: WorkflowExecution) -> EndReading | None:
         """Return how a workflow ended; None if Temporal does not say it now, or has forgotten it."""
-        known = self._ends.get(workflow.run_id)
+        previous = self._ends.get(workflow.run_id)
         # What could not be read, because a key server was away for example, is read again.
-        if known and known.is_read:
-            return known
+        if previous and previous.is_read:
+            return previous
         outcome = (workflow.status.name if workflow.status else "unknown").lower().replace("_", " ")
         answer: type[Any] = str if _TYPES[workflow.workflow_type] in _CONTROLLERS else Report
         handle = self._client.get_workflow_handle(workflow.id, run_id=workflow.run_id, result_type=answer)
@@ -325,11 +325,11 @@ class SnapshotReader:
         except WorkflowFailureError as error:
             failure = error.cause.type or "" if isinstance(error.cause, ApplicationError) else ""
         except RPCError:
-            return known
+            return previous
         except Exception as error:  # noqa: BLE001 - a payload codec of an operator raises what it likes
             # A report that this version or this process cannot read: Temporal's word stays.
             is_read = False
-            if known is None:
+            if previous is None:
                 _log.warning("the report of %s cannot be read: %s", workflow.id, problem_of(error))
         ended = workflow.close_time or datetime.now(UTC)
         return EndReading(_subject(subject, cluster), ended, outcome, failure, is_read)

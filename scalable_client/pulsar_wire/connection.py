@@ -96,7 +96,7 @@ def wait_until(is_done: Callable[[], object], wait: Callable[[float], object], t
         begun = time.monotonic()
         wait(interval)
         seconds = time.monotonic() - begun
-        # After a freeze at the end of the time once more: what arrived in it has not been read.
+        # After a freeze at the end of the time again: what arrived in it has not been read.
         overran = waited < timeout and seconds > interval + _FREEZE
         waited += min(seconds, interval)
     return True
