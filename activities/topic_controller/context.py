@@ -13,7 +13,7 @@ from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.topic_controller.lease import LeaderLease, require_active_store
 from activities.topic_controller.records import Records, controller_path, coordinator_path
 from clients.cas.store import CasStore
-from clients.errors import ClaimHeld, StoreConflict, Superseded
+from clients.errors import ClaimHeld, NoServer, StoreConflict, Superseded
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminDenied
 from clients.pulsar.names import TopicName
@@ -89,9 +89,12 @@ class ControllerTask(ObserverTask):
             StoreContention: the metadata are being moved.
             NoServer: no broker is registered: their metadata may be on the move offline.
         """
-        # Before the brokers: when their sessions in a store that they have left end, none is registered in it.
-        require_active_store(self.metadata)
-        self.service_url()
+        try:
+            self.service_url()
+        except NoServer:
+            # When the sessions of brokers in a store that they have left end, none is registered in it.
+            require_active_store(self.metadata)
+            raise
         self._require_ours()
         self.lease.take()
 
