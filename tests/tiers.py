@@ -1,4 +1,4 @@
-"""Run the checks, provision the servers, and run the four tiers of tests, three jobs side by side.
+"""Run the checks, provision the servers, and run the four tiers of tests, four jobs side by side.
 
 `python -m tests.tiers [--jobs N] [--exhaustive] [--keep-going] [NAME]...`, where a name is one of checks, servers,
 unit, workflows, integration, faults and releases, or an area of a tier such as faults/clients; all tiers by default. A
@@ -24,9 +24,8 @@ from typing import IO, NamedTuple, Self
 from tests.releases import SELECTIONS
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=12"]
-SIDE_BY_SIDE = 2
-"""Jobs with servers at once on two cores, next to one without. With three and one without, a broker was seen not to
-start within two minutes."""
+SIDE_BY_SIDE = 3
+"""Jobs with servers at once on two cores, next to one without. With two, processors idled while tests waited."""
 
 APART = ("tests/image", "tests/kubernetes")
 """Tests of no tier: they need a container engine and root (`make test-image`), or an API server (`make test-chart`)."""
@@ -40,7 +39,7 @@ _SPLIT = ("workflows", "faults", "integration")
 The smallest areas of the last tier come at the end, so that no job slot waits long for another one.
 """
 _SERVERLESS = frozenset({"checks", "unit", "workflows"})
-"""Tiers that start no dev stack: one job of them fills what two jobs with servers leave of two cores."""
+"""Tiers that start no dev stack: one job of them fills what jobs with servers leave of two cores."""
 _LESS_URGENT = 5
 """Niceness of a job without servers: servers have limits for their start, and it has time."""
 _BYTECODE = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
