@@ -88,10 +88,10 @@ class Router:
 
     def _partition(self, metadata: MessageMetadata | SingleMessageMetadata, number: int) -> int:
         key = _text_of(metadata.partition_key) if metadata.HasField("partition_key") else None
-        if key is None and isinstance(metadata, MessageMetadata) and metadata.HasField("uuid"):
-            # The chunks of one message belong together.
-            key = _text_of(metadata.uuid)
         partition = None if key is None else partition_of(key, self._partitions, self._hashing)
+        if partition is None and isinstance(metadata, MessageMetadata) and metadata.HasField("uuid"):
+            # The chunks of one message belong together.
+            partition = partition_of(_text_of(metadata.uuid), self._partitions, self._hashing)
         return number % self._partitions if partition is None else partition
 
 

@@ -87,6 +87,16 @@ def test_batches_stay_whole_without_partitions() -> None:
         Router(2, KeyHash.JAVA).pieces(batch, 3)
 
 
+@pytest.mark.parametrize("hashing", KeyHash)
+@pytest.mark.parametrize("key", [None, "", "k"])
+def test_the_chunks_of_a_message_stay_together(hashing: KeyHash, key: str | None) -> None:
+    """Consumers put a message together from the chunks of one partition; an empty key gives none with some hashing."""
+    chunks = [_plain(key, uuid="app-7", chunk_id=number, num_chunks_from_msg=3) for number in range(3)]
+    pieces = [piece for number, chunk in enumerate(chunks) for piece in Router(4, hashing).pieces(chunk, number)]
+    assert len(pieces) == 3
+    assert len({piece.partition for piece in pieces}) == 1
+
+
 def test_a_damaged_batch_is_an_error() -> None:
     """A batch with fewer messages than it names, or more bytes, is not copied in part."""
     batch = _batch([("a", b"1"), ("b", b"2")])
