@@ -115,6 +115,9 @@ class LedgerWriter:
         while any(self._again.values()) or any(connection.unanswered_adds for connection in self._used.values()):
             self._bookies.loop.poll()
             self._judge()
+        # One that is lost while entries are sent to it again has nothing unanswered.
+        for bookie_id, connection in self._used.items():
+            self._require_alive(bookie_id, connection)
         self._keys.clear()
 
     def _note_largest(self, ledger_id: int, first_entry: int, bodies: Sequence[bytes]) -> None:
@@ -177,12 +180,15 @@ class LedgerWriter:
                 raise StoreUnreachable(f"bookie {bookie_id} {cause}", server=bookie_id) from cause
         return connection
 
+    def _require_alive(self, bookie_id: str, connection: BookieConnection) -> None:
+        if connection.lost:
+            self.failed = bookie_id
+            text = f"bookie {bookie_id} {connection.lost}; entries for it may not be written"
+            raise StoreUnreachable(text, server=bookie_id)
+
     def _judge(self) -> None:
         for bookie_id, connection in self._used.items():
-            if connection.lost:
-                self.failed = bookie_id
-                text = f"bookie {bookie_id} {connection.lost}; entries for it may not be written"
-                raise StoreUnreachable(text, server=bookie_id)
+            self._require_alive(bookie_id, connection)
             if connection.refused_adds:
                 refused, connection.refused_adds = connection.refused_adds, []
                 for entry in refused:
