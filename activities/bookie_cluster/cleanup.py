@@ -501,4 +501,5 @@ def _same_or_unfinished(copy: LedgerFacts, record: LedgerFacts) -> bool:
     if copy.closed:
         return copy.same_content(record)
     # An interrupted copy is OPEN and without length; its other fields show its origin.
-    return copy.origin == record.origin and copy.state is LedgerState.OPEN
+    # mutant: bookie-cluster/open-ledgers-of-others-are-deleted
+    return copy.origin == record.origin and copy.state is LedgerState.OPEN and copy.is_copy

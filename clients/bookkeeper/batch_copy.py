@@ -18,7 +18,7 @@ from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.compare import Check, Content, ContentSum, compare_records, read_all, unreadable
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
-from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
+from clients.bookkeeper.metadata import COPY_TOKEN, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.writer import LargestEntry, LedgerWriter
 from clients.errors import (
     BookieNotWritable,
@@ -37,16 +37,22 @@ _ROUNDS = 4
 class _Task(NamedTuple):
     """A ledger that is being copied: its record at the source, and its copy as long as that is open.
 
-    `first` is the first entry to write; earlier ones were compared.
+    `first` is the first entry to write; earlier ones were compared. `previous` is what the target had before, where
+    another client had closed the copy.
     """
 
     original: LedgerRecord
     copy: LedgerMetadata
     version: int
     first: int = 0
+    previous: LedgerMetadata | None = None
 
 
 _NOTHING: Mapping[int, Begun] = {}
+_NOT_CLOSED = (
+    "the target has a ledger with this id that is not closed, and not marked as a copy: it has another origin, or "
+    "another client is closing it now; it was not touched"
+)
 
 
 def copy_batch(
@@ -153,28 +159,69 @@ class _BatchCopy:
         directory = self._target.directory
         missing: list[LedgerRecord] = []
         tasks: list[_Task] = []
+        cut: list[tuple[LedgerRecord, LedgerRecord]] = []
         for original, existing in zip(self._waiting.copy().values(), directory.read(list(self._waiting)), strict=True):
             if existing is None:
                 missing.append(original)
-            elif existing.metadata.closed and not _cut_short(original.metadata, existing.metadata):
-                self._existing[original.ledger_id] = existing
-                # What was read of its end says nothing of the whole.
-                if self._firsts.get(original.ledger_id):
-                    self._contents.pop(original.ledger_id, None)
-                del self._waiting[original.ledger_id]
-            elif begun_from(original.metadata, existing.metadata):
-                first = self._first(original, existing)
-                tasks.append(_Task(original, existing.metadata, existing.version, first))
-            else:
+            elif existing.metadata.closed:
+                if _may_be_cut_short(original.metadata, existing.metadata):
+                    cut.append((original, existing))
+                else:
+                    self._take_as_it_is(existing)
+            elif not _same_making(original.metadata, existing.metadata):
                 self._refuse(
                     original, "the target has an open ledger with this id and other settings or custom metadata"
                 )
+            elif existing.metadata.is_copy:  # mutant: bookie-cluster/open-originals-are-taken-for-copies
+                first = self._first(original, existing)
+                tasks.append(_Task(original, existing.metadata, existing.version, first))
+            else:
+                # Autorecovery may be closing a copy now.
+                self._refuse(original, _NOT_CLOSED, transient=True)
+        tasks += self._cut_short(cut)
         writable = self._target.bookies.writable()
         begun = [_Task(original, open_copy(original, writable), 0) for original in missing]
         created = directory.create([(task.original.ledger_id, task.copy) for task in begun])
         # A ledger that another client creates at this moment is checked in the next round.
         fresh = [task for task, ours in zip(begun, created, strict=True) if ours]
         return fresh + self._take_over(tasks, writable)
+
+    def _take_as_it_is(self, existing: LedgerRecord) -> None:
+        """Compare a closed ledger with the original at the end, and do not change it."""
+        ledger_id = existing.ledger_id
+        self._existing[ledger_id] = existing
+        # What was read of its end says nothing of the whole.
+        if self._firsts.get(ledger_id):
+            self._contents.pop(ledger_id, None)
+        del self._waiting[ledger_id]
+
+    def _cut_short(self, pairs: Sequence[tuple[LedgerRecord, LedgerRecord]]) -> list[_Task]:
+        """Return the copies that another client has closed before their end: they hold what the original begins with.
+
+        BookKeeper's autorecovery does that if a bookie of an open ledger is down. Bookies have fenced it then, which
+        does not stop our adds: see `LedgerWriter`. Other ledgers with this id are left as they are.
+        """
+        if not pairs:
+            return []
+        beginnings = [
+            (original._replace(metadata=_up_to_the_end_of(original.metadata, existing.metadata)), existing)
+            for original, existing in pairs
+        ]
+        compared = {
+            outcome.ledger_id: outcome
+            for outcome in compare_records(self._source, self._target, beginnings, {}, check=self._check)
+        }
+        tasks: list[_Task] = []
+        for original, existing in pairs:
+            outcome = compared[original.ledger_id]
+            if outcome.verdict is Verdict.EQUAL:
+                tasks.append(_Task(original, existing.metadata, existing.version, previous=existing.metadata))
+            elif outcome.verdict is Verdict.DIFFERENT:
+                self._take_as_it_is(existing)
+            else:
+                self._outcomes.append(outcome)
+                del self._waiting[original.ledger_id]
+        return tasks
 
     def _take_over(self, tasks: Sequence[_Task], writable: Sequence[str]) -> list[_Task]:
         """Move interrupted copies to writable bookies; moved ones are written again from their first entry."""
@@ -269,8 +316,8 @@ class _BatchCopy:
         # Without the open copy a bookie would collect what its journal replays at its start, and refuse the id again.
         self._give_up(task, CopyOutcome(ledger_id, Verdict.REFUSED, detail=str(refusal), transient=True))
 
-    def _refuse(self, original: LedgerRecord, why: str) -> None:
-        self._outcomes.append(CopyOutcome(original.ledger_id, Verdict.DIFFERENT, detail=why))
+    def _refuse(self, original: LedgerRecord, why: str, *, transient: bool = False) -> None:
+        self._outcomes.append(CopyOutcome(original.ledger_id, Verdict.DIFFERENT, detail=why, transient=transient))
         del self._waiting[original.ledger_id]
 
     def _give_up(self, task: _Task, outcome: CopyOutcome) -> None:
@@ -285,7 +332,10 @@ class _BatchCopy:
         else:
             # A client that has changed it in the meantime owns it now.
             with contextlib.suppress(StoreConflict):
-                self._target.directory.delete([(ledger_id, task.version)], lambda: self._check(0))
+                if task.previous:  # mutant: bookie-cluster/what-was-closed-before-is-deleted
+                    self._target.directory.update([(ledger_id, task.previous, task.version)])
+                else:
+                    self._target.directory.delete([(ledger_id, task.version)], lambda: self._check(0))
             # A newer attempt, which the fence of the deletion reports in the same way, ends this one.
             self._check(0)
         self._contents.pop(ledger_id, None)
@@ -353,10 +403,8 @@ def open_copy(original: LedgerRecord, writable: Sequence[str]) -> LedgerMetadata
             ledger_id=original.ledger_id,
         )
     ensemble = tuple(writable[(original.ledger_id + offset) % len(writable)] for offset in range(size))
-    # The token belongs to the client that writes the original.
-    token = None if metadata.token is None else 0
     segments = (Segment(0, ensemble),)
-    return replace(metadata, state=LedgerState.OPEN, length=0, last_entry=-1, segments=segments, token=token)
+    return replace(metadata, state=LedgerState.OPEN, length=0, last_entry=-1, segments=segments, token=COPY_TOKEN)
 
 
 def _closed(task: _Task) -> LedgerMetadata:
@@ -365,17 +413,24 @@ def _closed(task: _Task) -> LedgerMetadata:
 
 
 def begun_from(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
-    """Return whether an open ledger of the target is a copy that was started from this one."""
-    return _making(original) == _making(copy)
+    """Return whether an open ledger of the target is a copy that was started from this one.
 
-
-def _cut_short(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
-    """Return whether a closed ledger of the target is a copy that another client has closed before its end.
-
-    BookKeeper's autorecovery does that if a bookie of an open ledger is down. Bookies have fenced it then, which
-    does not stop our adds: see `LedgerWriter`.
+    In a rollback the target's place is the cluster that the ledger came from. Its own ledger has the same settings, and
+    may have entries that the copy lacks; only the mark of copies tells them apart.
     """
-    return copy.last_entry < original.last_entry and begun_from(original, copy)
+    return copy.is_copy and _same_making(original, copy)
+
+
+def _may_be_cut_short(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
+    return copy.last_entry < original.last_entry and _same_making(original, copy)
+
+
+def _up_to_the_end_of(original: LedgerMetadata, copy: LedgerMetadata) -> LedgerMetadata:
+    return replace(original, last_entry=copy.last_entry, length=copy.length)
+
+
+def _same_making(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
+    return _making(original) == _making(copy)
 
 
 def _making(metadata: LedgerMetadata) -> tuple[object, ...]:

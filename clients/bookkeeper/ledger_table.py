@@ -29,6 +29,7 @@ class LedgerFacts(NamedTuple):
         write_quorum: replicas of an entry.
         component: Pulsar's use of it; empty if it is not recorded.
         pulsars: whether its metadata say that it is Pulsar's.
+        is_copy: see `LedgerMetadata`.
         origin: a digest of the fields that never change: digest type, password and custom metadata.
     """
 
@@ -42,6 +43,7 @@ class LedgerFacts(NamedTuple):
     write_quorum: int
     component: str
     pulsars: bool
+    is_copy: bool
     origin: int
 
     @property
@@ -70,6 +72,7 @@ def ledger_facts(ledger_id: int, metadata: LedgerMetadata, version: int, mzxid: 
         write_quorum=metadata.write_quorum,
         component=metadata.component,
         pulsars=metadata.custom_map.get("application") == _PULSAR,
+        is_copy=metadata.is_copy,
         origin=_origin(metadata),
     )
 
@@ -90,6 +93,7 @@ class _Kind(NamedTuple):
     write_quorum: int
     component: str
     pulsars: bool
+    is_copy: bool
 
 
 class LedgerTable(Mapping[int, LedgerFacts]):
@@ -111,7 +115,7 @@ class LedgerTable(Mapping[int, LedgerFacts]):
         self._origins, self._kind = array("Q"), array("L")
         numbers: dict[_Kind, int] = {}
         for fact in facts:
-            kind = _Kind(fact.state, fact.ensemble_size, fact.write_quorum, fact.component, fact.pulsars)
+            kind = _Kind(fact.state, fact.ensemble_size, fact.write_quorum, fact.component, fact.pulsars, fact.is_copy)
             number = numbers.get(kind)
             if number is None:
                 number = numbers[kind] = len(self._kinds)
@@ -140,7 +144,7 @@ class LedgerTable(Mapping[int, LedgerFacts]):
 
     def at(self, index: int) -> LedgerFacts:
         """Return the ledger at this index in the order of ids."""
-        state, ensemble_size, write_quorum, component, pulsars = self._kinds[self._kind[index]]
+        state, ensemble_size, write_quorum, component, pulsars, is_copy = self._kinds[self._kind[index]]
         return LedgerFacts(
             self._ids[index],
             self._versions[index],
@@ -152,6 +156,7 @@ class LedgerTable(Mapping[int, LedgerFacts]):
             write_quorum,
             component,
             pulsars,
+            is_copy,
             self._origins[index],
         )
 

@@ -27,6 +27,13 @@ from clients.varint import encode_varint
 #: Key of the custom metadata by which Pulsar names the use of a ledger.
 COMPONENT = "component"
 
+COPY_TOKEN = int.from_bytes(b"pulsmigr")
+"""Token in the metadata of our copies: it tells an unclosed copy from an unclosed original of the same topic.
+
+BookKeeper chooses a token at random when it creates a ledger, compares it only then, and writes 0 whenever it writes
+the metadata of the ledger again.
+"""
+
 _LARGEST_ENSEMBLE = 128
 """More bookies than any ledger uses; a forged quorum of two billion would take all memory."""
 _HEADER = b"BookieMetadataFormatVersion\t"
@@ -78,7 +85,7 @@ class LedgerMetadata:
         password: from which the master key and the digest's key are made.
         ctime: milliseconds since 1970, None where it is not kept (Pulsar's ledgers).
         custom: custom metadata in the order in which it was written.
-        token: BookKeeper's mark of the client that created it, 0 once it was written again.
+        token: BookKeeper's mark of the client that created it, 0 once it was written again; `COPY_TOKEN` of our copies.
         unknown: fields that a newer BookKeeper wrote, in protobuf's form.
     """
 
@@ -110,6 +117,11 @@ class LedgerMetadata:
     def closed(self) -> bool:
         """Whether length and last entry are final."""
         return self.state is LedgerState.CLOSED
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether a migration created it, and no other client has changed its metadata since."""
+        return self.token == COPY_TOKEN
 
     def segment_of(self, entry: int) -> Segment:
         """Return the segment that holds an entry, which need not exist yet.

@@ -63,6 +63,12 @@ MUTANTS = mutants(
         f"{_BOOKKEEPER_COPY}::test_entries_on_a_dead_bookie_fail_one_ledger_only": {
             "bookie-cluster/an-id-that-is-written-again-is-deleted": drop,
         },
+        f"{_BOOKKEEPER_COPY}::test_a_rollback_leaves_originals_that_were_never_closed": {
+            "bookie-cluster/open-originals-are-taken-for-copies": becomes("True"),
+        },
+        f"{_BOOKKEEPER_COPY}::test_a_copy_that_another_client_has_closed_is_completed": {
+            "bookie-cluster/what-was-closed-before-is-deleted": becomes("False"),
+        },
         f"{_LEDGER_DIRECTORY}::test_an_id_that_was_deleted_is_not_created_again": {
             "bookie-cluster/a-deleted-id-is-created-again": drop,
         },
@@ -210,6 +216,7 @@ MUTANTS = mutants(
             "bookie-cluster/promoted-copies-are-deleted": drop,
             "bookie-cluster/different-ledgers-are-copies": drop,
             "bookie-cluster/the-targets-own-ledgers-are-deleted": without(1),
+            "bookie-cluster/open-ledgers-of-others-are-deleted": without(2),
         },
         f"{_PATHS}::test_low_ids_at_the_switch": {
             "bookie-cluster/ids-are-not-checked": drop,

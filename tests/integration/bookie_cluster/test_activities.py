@@ -22,6 +22,7 @@ from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgres
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.layout import ledger_path
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
+from clients.bookkeeper.metadata import COPY_TOKEN
 from clients.errors import StoreConflict, Superseded
 from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.stores import Access
@@ -275,8 +276,9 @@ def test_copies_are_removed(environment: SwitchEnvironment) -> None:
         (record,) = directory.read([next(iter(environment.verified()))])
         assert record is not None
         (source,) = [ledger for number, ledger in environment.source().items() if number == record.ledger_id]
-        open_copy = replace(source.metadata, state=1, length=0, last_entry=-1, segments=record.metadata.segments)
-        directory.update([(record.ledger_id, open_copy, record.version)])
+        segments = record.metadata.segments
+        begun = replace(source.metadata, state=1, length=0, last_entry=-1, segments=segments, token=COPY_TOKEN)
+        directory.update([(record.ledger_id, begun, record.version)])
 
     removed = environment.steps.run(cleaning.remove_copies, environment.input())
 

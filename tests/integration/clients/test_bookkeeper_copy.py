@@ -21,7 +21,7 @@ from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledger_table import LedgerTable
-from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from clients.bookkeeper.metadata import COPY_TOKEN, DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.recovery import recover_batch
 from clients.bookkeeper.writer import LedgerWriter
@@ -268,9 +268,8 @@ def test_an_interrupted_copy_is_completed(
     (ledger_id,) = environment.create(PAIR)
     original = metadata(source, ledger_id)
     ensemble = ("second-bookie-1", "second-bookie-2")
-    begun = replace(
-        original, state=LedgerState.OPEN, length=0, last_entry=-1, segments=(Segment(0, ensemble),), token=5
-    )
+    segments = (Segment(0, ensemble),)
+    begun = replace(original, state=LedgerState.OPEN, length=0, last_entry=-1, segments=segments, token=COPY_TOKEN)
     gone = replace(begun, segments=(Segment(0, ("second-bookie-1", "second-bookie-9")),))
     assert target.directory.create([(ledger_id, begun if dead == "live bookies" else gone)]) == [True]
     writer = LedgerWriter(target.bookies)
@@ -285,19 +284,67 @@ def test_an_interrupted_copy_is_completed(
 def test_another_ledger_of_the_same_id_is_left_alone(
     environment: Environment, clusters: tuple[Cluster, Cluster]
 ) -> None:
-    """A different ledger in the target is reported and not changed, whether its metadata or only its bytes differ."""
-    ids = environment.create(PAIR, count=4)
+    """A different ledger in the target is reported and not changed, whether its metadata or only its bytes differ.
+
+    A shorter one, or one that is still written, may belong to another Pulsar cluster that has a topic of the same name.
+    """
+    ids = environment.create(PAIR, count=6)
     others = [replace(PAIR, entries=21), replace(PAIR, custom={}), replace(PAIR, seed=1)]
     for ledger_id, other in zip(ids, others, strict=False):
         environment.java.create(environment.target_uri, other, ids=[ledger_id])
     environment.java.create(environment.target_uri, replace(PAIR, custom={}), ids=[ids[3]], close=False)
+    environment.java.create(environment.target_uri, replace(PAIR, entries=10, seed=1), ids=[ids[4]])
+    environment.java.create(environment.target_uri, PAIR, ids=[ids[5]], close=False)
     before = clusters[1].directory.read(ids)
     outcomes = copy_batch(*clusters, ids)
     assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.DIFFERENT)
     details = {outcome.ledger_id: outcome.detail for outcome in outcomes}
     assert ["last_entry" in details[ids[0]], "custom" in details[ids[1]], "entry 0" in details[ids[2]]] == [True] * 3
+    assert ["last_entry" in details[ids[4]], "not closed" in details[ids[5]]] == [True] * 2
+    assert [outcome.ledger_id for outcome in outcomes if outcome.transient] == [ids[5]]
     assert clusters[1].directory.read(ids) == before
     assert environment.read(environment.target_uri, ids[2:3], PAIR)[0].error is None
+
+
+@pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
+def test_a_rollback_leaves_originals_that_were_never_closed(
+    environment: Environment, clusters: tuple[Cluster, Cluster], state: LedgerState
+) -> None:
+    """Their bookies were down at the switch, and only a part was copied; what the copy lacks is still there then."""
+    (ledger_id,) = environment.create(PAIR, close=False)
+    source, target = clusters
+    (original,) = source.directory.read([ledger_id])
+    assert original is not None
+    source.directory.update([(ledger_id, replace(original.metadata, state=state), original.version)])
+    environment.java.create(environment.target_uri, replace(PAIR, entries=10), ids=[ledger_id])
+    before = source.directory.read([ledger_id])
+
+    (outcome,) = copy_batch(target, source, [ledger_id])
+
+    assert (outcome.verdict, outcome.transient) == (Verdict.DIFFERENT, True)
+    assert source.directory.read([ledger_id]) == before
+    assert recover_batch(source, [ledger_id]) == []
+    assert verdicts(copy_batch(target, source, [ledger_id])) == {ledger_id: Verdict.DIFFERENT}
+    (content,) = environment.read(environment.source_uri, [ledger_id], PAIR)
+    assert content.entries == PAIR.entries
+
+
+def test_a_copy_that_another_client_has_closed_is_completed(
+    environment: Environment, clusters: tuple[Cluster, Cluster]
+) -> None:
+    """It holds what the original begins with; where the rest cannot be read, it stays as it was."""
+    (ledger_id,) = environment.create(PAIR)
+    lost = PAIR.entries - 2
+    bad = damaged(clusters[0], PAIR, {"bookie-1": [lost], "bookie-2": [lost]})
+    environment.java.create(environment.target_uri, replace(PAIR, entries=10), ids=[ledger_id])
+    damaged(clusters[1], replace(PAIR, entries=10), {}, ledger_id=bad)
+    before = metadata(clusters[1], bad)
+
+    outcomes = copy_batch(*clusters, [ledger_id, bad])
+
+    assert verdicts(outcomes) == {ledger_id: Verdict.COPIED, bad: Verdict.UNREADABLE}
+    environment.assert_copied([ledger_id], PAIR)
+    assert metadata(clusters[1], bad) == before
 
 
 def test_a_corrupt_replica_is_passed_over(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:

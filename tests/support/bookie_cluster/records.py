@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerRecord
-from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from clients.bookkeeper.metadata import COPY_TOKEN, DigestType, LedgerMetadata, LedgerState, Segment
 from clients.pulsar.references import LedgerReference, ReferenceKind
 from models.bookie_cluster.input import BookieClusterInput, Routing
 
@@ -33,6 +33,7 @@ def ledger(
     length: int = 100,
     component: str = "managed-ledger",
     mzxid: int = 5,
+    is_copy: bool = False,
 ) -> LedgerFacts:
     """Return a ledger of ten entries, unless it is open."""
     closed = state is LedgerState.CLOSED
@@ -46,6 +47,7 @@ def ledger(
         segments=(Segment(0, ("one:3181", "two:3181")),),
         digest=DigestType.CRC32C,
         custom=(("application", b"pulsar"), ("component", component.encode())),
+        token=COPY_TOKEN if is_copy else None,
     )
     return LedgerRecord(ledger_id, metadata, 1, mzxid).facts
 

@@ -193,18 +193,23 @@ class TestCopies:
     def test_verified_unfinished_and_unrecorded_copies(self) -> None:
         """Copies go: verified ones, unfinished ones, and those that were finished but not recorded."""
         source = [ledger(1), ledger(2), ledger(3)]
-        target = [ledger(1), ledger(2, state=LedgerState.OPEN), ledger(3)]
+        target = [ledger(1), ledger(2, state=LedgerState.OPEN, is_copy=True), ledger(3)]
 
         assert deleted(judge_copies(facts(RESTART, source, target, verified=[1]))) == [1, 2, 3]
 
     def test_own_ledgers_stay(self) -> None:
         """The target's own ledgers stay, those with an id of the source included."""
-        target = [ledger(1, length=7), ledger(2, state=LedgerState.OPEN, component="else"), ledger(50)]
+        target = [
+            ledger(1, length=7),
+            ledger(2, state=LedgerState.OPEN, component="else", is_copy=True),
+            ledger(3, state=LedgerState.OPEN),
+            ledger(50),
+        ]
 
-        judgement = judge_copies(facts(RESTART, [ledger(1), ledger(2)], target))
+        judgement = judge_copies(facts(RESTART, [ledger(1), ledger(2), ledger(3)], target))
 
         assert not judgement.delete
-        assert judgement.retained == {"are not copies of this switch": 3}
+        assert judgement.retained == {"are not copies of this switch": 4}
 
     def test_ledger_that_was_found_different_stays(self) -> None:
         """A ledger of the target whose entries differ is not a copy, although its metadata are the same."""
