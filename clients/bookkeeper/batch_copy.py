@@ -37,15 +37,13 @@ _ROUNDS = 4
 class _Task(NamedTuple):
     """A ledger that is being copied: its record at the source, and its copy as long as that is open.
 
-    `first` is the first entry to write; earlier ones were compared. `previous` is what the target had before, where
-    another client had closed the copy.
+    `first` is the first entry to write; earlier ones were compared.
     """
 
     original: LedgerRecord
     copy: LedgerMetadata
     version: int
     first: int = 0
-    previous: LedgerMetadata | None = None
 
 
 _NOTHING: Mapping[int, Begun] = {}
@@ -120,6 +118,8 @@ class _BatchCopy:
         # Contents that were written, and closed ledgers that existed before.
         self._contents: dict[int, Content] = {}
         self._existing: dict[int, LedgerRecord] = {}
+        # What the target had of copies that another client had closed, in any round.
+        self._previous: dict[int, LedgerMetadata] = {}
 
     def run(self) -> list[CopyOutcome]:
         """Copy and compare; return an outcome for each ledger."""
@@ -168,16 +168,16 @@ class _BatchCopy:
                     cut.append((original, existing))
                 else:
                     self._take_as_it_is(existing)
-            elif not _same_making(original.metadata, existing.metadata):
+            elif begun_from(original.metadata, existing.metadata):
+                first = self._first(original, existing)
+                tasks.append(_Task(original, existing.metadata, existing.version, first))
+            elif _same_making(original.metadata, existing.metadata):
+                # Autorecovery may be closing a copy now.
+                self._refuse(original, _NOT_CLOSED, transient=True)
+            else:
                 self._refuse(
                     original, "the target has an open ledger with this id and other settings or custom metadata"
                 )
-            elif existing.metadata.is_copy:  # mutant: bookie-cluster/open-originals-are-taken-for-copies
-                first = self._first(original, existing)
-                tasks.append(_Task(original, existing.metadata, existing.version, first))
-            else:
-                # Autorecovery may be closing a copy now.
-                self._refuse(original, _NOT_CLOSED, transient=True)
         tasks += self._cut_short(cut)
         writable = self._target.bookies.writable()
         begun = [_Task(original, open_copy(original, writable), 0) for original in missing]
@@ -201,12 +201,7 @@ class _BatchCopy:
         BookKeeper's autorecovery does that if a bookie of an open ledger is down. Bookies have fenced it then, which
         does not stop our adds: see `LedgerWriter`. Other ledgers with this id are left as they are.
         """
-        if not pairs:
-            return []
-        beginnings = [
-            (original._replace(metadata=_up_to_the_end_of(original.metadata, existing.metadata)), existing)
-            for original, existing in pairs
-        ]
+        beginnings = [(_beginning(original, existing.metadata), existing) for original, existing in pairs]
         compared = {
             outcome.ledger_id: outcome
             for outcome in compare_records(self._source, self._target, beginnings, {}, check=self._check)
@@ -215,7 +210,8 @@ class _BatchCopy:
         for original, existing in pairs:
             outcome = compared[original.ledger_id]
             if outcome.verdict is Verdict.EQUAL:
-                tasks.append(_Task(original, existing.metadata, existing.version, previous=existing.metadata))
+                self._previous[original.ledger_id] = existing.metadata
+                tasks.append(_Task(original, existing.metadata, existing.version))
             elif outcome.verdict is Verdict.DIFFERENT:
                 self._take_as_it_is(existing)
             else:
@@ -332,8 +328,9 @@ class _BatchCopy:
         else:
             # A client that has changed it in the meantime owns it now.
             with contextlib.suppress(StoreConflict):
-                if task.previous:  # mutant: bookie-cluster/what-was-closed-before-is-deleted
-                    self._target.directory.update([(ledger_id, task.previous, task.version)])
+                # mutant: bookie-cluster/what-was-closed-before-is-deleted
+                if previous := self._previous.get(ledger_id):
+                    self._target.directory.update([(ledger_id, previous, task.version)])
                 else:
                     self._target.directory.delete([(ledger_id, task.version)], lambda: self._check(0))
             # A newer attempt, which the fence of the deletion reports in the same way, ends this one.
@@ -418,6 +415,7 @@ def begun_from(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
     In a rollback the target's place is the cluster that the ledger came from. Its own ledger has the same settings, and
     may have entries that the copy lacks; only the mark of copies tells them apart.
     """
+    # mutant: bookie-cluster/open-originals-are-taken-for-copies
     return copy.is_copy and _same_making(original, copy)
 
 
@@ -425,8 +423,10 @@ def _may_be_cut_short(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
     return copy.last_entry < original.last_entry and _same_making(original, copy)
 
 
-def _up_to_the_end_of(original: LedgerMetadata, copy: LedgerMetadata) -> LedgerMetadata:
-    return replace(original, last_entry=copy.last_entry, length=copy.length)
+def _beginning(original: LedgerRecord, copy: LedgerMetadata) -> LedgerRecord:
+    """Return the original as if it ended where the copy does."""
+    metadata = replace(original.metadata, last_entry=copy.last_entry, length=copy.length)
+    return original._replace(metadata=metadata)
 
 
 def _same_making(original: LedgerMetadata, copy: LedgerMetadata) -> bool:

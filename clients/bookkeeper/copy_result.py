@@ -58,7 +58,8 @@ class CopyOutcome(NamedTuple):
         detail: cause of a failure; else empty.
         mzxid: zxid of the last change of the target's metadata at the comparison; 0 without a comparison.
         begun: progress of an open copy; None if unknown.
-        transient: whether the cause may pass: bookies did not answer, or refuse the ledger for now.
+        transient: whether the cause may pass: bookies did not answer or refuse the ledger for now, or another client is
+            closing it.
     """
 
     ledger_id: int

@@ -332,15 +332,23 @@ def test_a_rollback_leaves_originals_that_were_never_closed(
 def test_a_copy_that_another_client_has_closed_is_completed(
     environment: Environment, clusters: tuple[Cluster, Cluster]
 ) -> None:
-    """It holds what the original begins with; where the rest cannot be read, it stays as it was."""
+    """It holds what the original begins with; where the rest cannot be read, it is as before, also in a later round."""
     (ledger_id,) = environment.create(PAIR)
     lost = PAIR.entries - 2
     bad = damaged(clusters[0], PAIR, {"bookie-1": [lost], "bookie-2": [lost]})
     environment.java.create(environment.target_uri, replace(PAIR, entries=10), ids=[ledger_id])
     damaged(clusters[1], replace(PAIR, entries=10), {}, ledger_id=bad)
     before = metadata(clusters[1], bad)
+    rounds: list[str] = []
 
-    outcomes = copy_batch(*clusters, [ledger_id, bad])
+    def check(size: int) -> None:
+        if size and not rounds and not metadata(clusters[1], bad).closed:
+            rounds.append("first")
+            raise StoreConflict("another client has changed a ledger")
+
+    outcomes = copy_batch(*clusters, [ledger_id, bad], check=check)
+
+    assert rounds == ["first"]
 
     assert verdicts(outcomes) == {ledger_id: Verdict.COPIED, bad: Verdict.UNREADABLE}
     environment.assert_copied([ledger_id], PAIR)
