@@ -15,6 +15,7 @@ from clients.store import COORDINATOR, Guard
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection
 from clients.zookeeper.multi import change_each
+from clients.zookeeper.ops import ancestors
 from clients.zookeeper.sessions import unsigned
 
 _PREFIX = COORDINATOR + b"/pulsar-migrate-writer-"
@@ -41,9 +42,15 @@ class Permit:
         if self._guard is None:
             return
         path = b"%s%s%016x" % (chroot, _PREFIX, unsigned(connection.session_id))
-        # Where the parent is missing there is no claim either, which the guard says better.
-        with contextlib.suppress(StoreConflict):
+        try:
             connection.call(wire.CREATE, path, wire.created(path, connection.own_acl))
+        except StoreConflict:
+            # The last claim of a store takes its parents with it, and a guard may ask a claim in another store. The
+            # guard comes first: a late attempt leaves nothing where it must not write.
+            self._guard()
+            for parent in (*reversed([*ancestors(COORDINATOR)]), COORDINATOR):
+                _create(connection, chroot + parent, wire.OPEN_ACL)
+            _create(connection, path, connection.own_acl)
         # After the creation: a run that takes the claim over from now on finds the permit, and revokes it.
         self._guard()
         self._path, self._check = path, [wire.op_check(path)]
@@ -74,6 +81,11 @@ class Permit:
             self._guard()
             raise StoreContention("the permit of this writer was revoked although no other run took over; try again")
         return index - 1, error
+
+
+def _create(connection: Connection, path: bytes, acl: bytes) -> None:
+    with contextlib.suppress(StoreConflict):
+        connection.call(wire.CREATE, path, wire.created(path, acl))
 
 
 def revoke_permits(connection: Connection) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clients.errors import RecordNotWritable, StoreConflict, StoreUnreachable
-from clients.store import ABSENT, Record
+from clients.store import ABSENT, COORDINATOR, Record
 from clients.zookeeper import Coordination, Create, Set, ZooKeeperReader, ZooKeeperWriter, keeps_count
 from clients.zookeeper.ops import UNFINISHED
 from models.store_url import StoreUrl, parse_store_url
@@ -249,3 +249,23 @@ def test_a_flag_set_with_its_version(url: StoreUrl, kazoo: Any) -> None:
     with Coordination(url) as session:
         session.commit([Set("/flag", b"COPYING", 2), Create("/claim", b"me")])
     assert kazoo.get(url.root + "/flag")[0] == b"COPYING"
+
+
+def test_a_guarded_writer_needs_no_claim_in_its_store(url: StoreUrl) -> None:
+    """A writer whose guard asks another store can write; one whose guard refuses leaves nothing in the store."""
+
+    def refuse() -> None:
+        raise StoreConflict("another run took the claim")
+
+    write(url, [record("/a", b"1")])
+    with ZooKeeperWriter(url, guard=refuse) as writer:
+        writer.put(record("/late"), over=None)
+        with pytest.raises(StoreConflict, match="another run"):
+            writer.flush()
+    assert contents(url) == {b"/a": (b"1", 0)}
+    with ZooKeeperWriter(url, guard=lambda: None) as writer:
+        writer.put(record("/b", b"2"), over=None)
+        assert writer.flush() == 1
+    with Coordination(url) as other:
+        assert other.children(COORDINATOR.decode()) == []
+    assert contents(url)[b"/b"] == (b"2", 0)
