@@ -176,7 +176,8 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
                 # Moves the claim: an earlier attempt that still runs fails at its next check.
                 flag.renew()
                 self._stop_earlier_writers()
-                with Replica(self.pair, lambda: flag.require(*phases)) as replica:
+                # mutant: metadata-store/copies-of-late-writes-are-forgotten
+                with Replica(self.pair, lambda: flag.require(*phases), self.watch.late_writes) as replica:
                     yield replica
         else:
             with self.target_claim() as claim:

@@ -37,6 +37,8 @@ class SourceWatch(Closeable):
 
     def __init__(self, owner: Attempt) -> None:
         self.owner = owner
+        #: Copies of late writes in a ZooKeeper target: path and transaction id. No service wrote these records.
+        self.late_writes: dict[bytes, int] = {}
         self._lock = threading.RLock()
         self._feed: ChangeFeed | None = None
         self._missed = "this worker did not watch the source from the start"

@@ -150,12 +150,17 @@ class Mirror(Closeable):
 
 
 class Replica(Mirror):
-    """Updates single paths of the target to the state of the source; a context manager."""
+    """Updates single paths of the target to the state of the source; a context manager.
 
-    def __init__(self, pair: Pair, fence: Fence) -> None:
+    Args:
+        pair: both stores.
+        fence: asked between the read of a record and its write.
+        late_writes: our writes to a ZooKeeper after the commit: path and transaction id. Later ones are added.
+    """
+
+    def __init__(self, pair: Pair, fence: Fence, late_writes: dict[bytes, int] | None = None) -> None:
         super().__init__(pair)
-        # Transaction ids of our own writes after the commit, by path.
-        self._own: dict[bytes, int] = {}
+        self._late_writes = {} if late_writes is None else late_writes
         self._fence = fence
         try:
             self._writer = self._open_writer()
@@ -273,14 +278,14 @@ class Replica(Mirror):
             return source is None or source.changed > commit.source_zxid
         if not self._rules.target_is_zookeeper:
             return target.version <= commit.target  # mutant: metadata-store/late-writes-over-services
-        return target.changed <= commit.target or target.changed == self._own.get(path)
+        return target.changed <= commit.target or target.changed == self._late_writes.get(path)
 
     def _remember(self, written: Record) -> None:
         """Note a write after the commit, so that a later change of the same record is not contested by it."""
         if self._rules.target_is_zookeeper:
             (stored,) = _readable(self._target.read([written.path]))
             if stored is not None and self._rules.equal(written, stored):
-                self._own[written.path] = stored.changed
+                self._late_writes[written.path] = stored.changed
 
 
 @contextmanager

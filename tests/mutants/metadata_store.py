@@ -12,6 +12,7 @@ _PREPARATION = "tests/unit/metadata_store/test_preparation.py"
 _WINDOW = "tests/workflows/metadata_store/test_window.py"
 _CONVERGENCE = "tests/unit/metadata_store/test_convergence.py"
 _STEPS = "tests/integration/metadata_store/test_steps.py"
+_LATE_WRITES = "tests/integration/metadata_store/test_late_writes.py"
 _LATE_BROKERS = "tests/integration/metadata_store/test_late_brokers.py"
 _REFUSALS = "tests/integration/metadata_store/test_refusals.py"
 _GUARDS = "tests/integration/metadata_store/test_guards.py"
@@ -84,6 +85,9 @@ MUTANTS = mutants(
         f"{_STEPS}::test_records_written_after_the_commit_are_kept": {
             "metadata-store/late-writes-over-services": becomes("True"),
             "metadata-store/the-commit-does-not-say-what-services-wrote": swap("equal.point.target", "1 << 60"),
+        },
+        _LATE_WRITES: {
+            "metadata-store/copies-of-late-writes-are-forgotten": swap("self.watch.late_writes", "{}"),
         },
         f"{_STEPS}::test_a_deleted_copy_is_contested": {
             "metadata-store/deleted-copies-are-created-again": becomes("True"),

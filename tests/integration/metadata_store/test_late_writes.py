@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from activities.metadata_store import convergence, cutover, pre_copy, preparation, rollback
 from clients.stores import Access, last_transaction
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.spec import StackSpec
 from spark.metadata_store.replica import CommitPoint, Replica
 from spark.metadata_store.spec import Pair
 from tests.support.metadata_store import stores
+from tests.support.metadata_store.steps import open_place
 from tests.support.stacks import SharedStack
 
 COPIED = ["/both", "/recreated", "/dropped", "/late", "/removed", "/grown"]
@@ -59,3 +63,35 @@ def _services_write(new: Any) -> None:
     new.create("/late/recreated", b"service")
     new.delete("/late/dropped")
     new.create("/late/grown/child", b"service")
+
+
+def test_each_late_write_of_a_record_is_copied(shared_stack: SharedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that was copied after the commit is copied again, unless a service or an unknown worker wrote it."""
+    stack = shared_stack(StackSpec(zookeepers=1, second_zookeepers=1))
+    monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(rollback, "REBROADCAST_AFTER", 0.0)
+    target = f"{stack.second_zk_url}/twice"
+    with open_place(stack, "twice", ["/tenants/a", "/tenants/b"], target) as place:
+        pre = place.run(pre_copy.pre_copy, 0)
+        assert not place.run(preparation.prepare).gap
+        place.run(cutover.copy_changes, pre)
+        place.run(cutover.verify, pre)
+        place.run(cutover.complete, pre)
+        for number in (1, 2, 3):
+            place.set("/tenants/a", number)
+            followed = place.run(cutover.follow, pre)
+            assert (followed.copied, followed.contested) == (1, ())
+            assert _stored(target, "/tenants/a") == _stored(place.source, "/tenants/a")
+        with stores.kazoo(stack.second_zk_url) as new:
+            new.set("/twice/tenants/b", b"service")
+        place.set("/tenants/b")
+        assert place.run(cutover.follow, pre).contested == ("/tenants/b",)
+        # Another worker does not know which of these writes were ours: it keeps the record, and reports it.
+        place.lose_the_watch()
+        place.set("/tenants/a", 5)
+        assert place.run(cutover.follow, pre).contested == ("/tenants/a", "/tenants/b")
+
+
+def _stored(url: str, path: str) -> tuple[bytes, int]:
+    node = stores.read_zookeeper(url)[path]
+    return node.value, node.version

@@ -31,7 +31,7 @@ _STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Place:
-    """A source, a target in Oxia, and one process that carries out steps.
+    """A source, a target, usually in Oxia, and one process that carries out steps.
 
     Args:
         source: address of the source.
@@ -111,15 +111,23 @@ class Place:
 
 
 @contextmanager
-def open_place(stack: Stack, name: str, paths: Iterable[str]) -> Generator[Place]:
-    """Open a source below a chroot of this name, or at the root, with some records, and an empty target."""
+def open_place(stack: Stack, name: str, paths: Iterable[str], zookeeper_target: str = "") -> Generator[Place]:
+    """Open a source below a chroot of this name, or at the root, with some records, and an empty target.
+
+    Args:
+        stack: has the stores.
+        name: of the chroot.
+        paths: of the records.
+        zookeeper_target: an unused address; the target is Oxia without one.
+    """
     with stores.kazoo(stack.zk_url) as zookeeper:
         if name:
             _CHROOTS.add(name)
             zookeeper.ensure_path(f"/{name}")
             zookeeper.chroot = f"/{name}"
-        place = Place(f"{stack.zk_url}/{name}".rstrip("/"), stack.oxia_url, zookeeper)
-        place.empty_target()
+        place = Place(f"{stack.zk_url}/{name}".rstrip("/"), zookeeper_target or stack.oxia_url, zookeeper)
+        if not zookeeper_target:
+            place.empty_target()
         for path in paths:
             place.set(path)
         yield place
