@@ -38,7 +38,7 @@ class CopiedLateWrites(NamedTuple):
 
     Attributes:
         copied: number of copied paths.
-        contested: paths that were written on both sides.
+        contested: paths that were written on both sides since the commit, as far as this worker knows them.
         quiet: no service was seen to write to the source any more.
         not_deleted: records that are gone in the source, and were not deleted in the target.
         foreign: copied paths that are not Pulsar's: written by a tool, not by a service.
@@ -154,19 +154,18 @@ def follow_late_writes(task: MetadataStoreTask, replica: Replica, commit: Commit
         commit: changes after it are late.
     """
     copied = 0
-    contested: set[bytes] = set()
     begun = quiet_since = time.monotonic()
+    contested: tuple[bytes, ...] = ()
     while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS:
         if now - begun >= _LONGEST_SECONDS:
-            return CopiedLateWrites(copied, tuple(sorted(contested)), quiet=False)
+            return CopiedLateWrites(copied, contested, quiet=False)
         late = follow_once(task, replica, commit)
-        copied += late.copied
-        contested.update(late.contested)
+        copied, contested = copied + late.copied, late.contested
         # Contested records stay contested, and must not prolong the wait.
         if not late.quiet:
             quiet_since = time.monotonic()
         task.context.pause(_POLL_SECONDS)
-    return CopiedLateWrites(copied, tuple(sorted(contested)), quiet=True)
+    return CopiedLateWrites(copied, contested, quiet=True)
 
 
 def follow_once(
@@ -182,21 +181,22 @@ def follow_once(
     may be cleaning up the old store, while the cluster uses the target.
     """
     changes = all_changes(task, commit.source_zxid)
-    late = changes.dirty
+    late, contested = changes.dirty, changes.watch.contested
     if not late.paths:
         # During a gap, writes are not seen.
-        return CopiedLateWrites(0, (), quiet=not changes.gap)
+        return CopiedLateWrites(0, tuple(sorted(contested)), quiet=not changes.gap)
     paths = late.paths
     deletions = services and (len(paths) <= _MOST_DELETIONS or len(replica.gone(paths, commit)) <= _MOST_DELETIONS)
     own = frozenset(filter(is_pulsars, paths))
     done = replica.apply_untouched(own, commit, deletions=deletions)
     others = replica.apply_untouched(paths - own, commit, deletions=deletions)
+    # Kept: if this attempt's result is lost, the next attempt finds these paths clean.
+    contested |= done.contested | others.contested  # mutant: metadata-store/a-repeated-check-forgets-contested-records
     changes.watch.mark_clean(late.paths, late.mark)
     copied, foreign = done.written + done.deleted, others.written + others.deleted
-    contested = tuple(sorted(done.contested | others.contested))
     return CopiedLateWrites(
         copied + foreign,
-        contested,
+        tuple(sorted(contested)),
         quiet=not copied and not changes.gap,
         not_deleted=len(done.retained) + len(others.retained),
         foreign=foreign,

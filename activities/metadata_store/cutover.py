@@ -196,12 +196,11 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
     task.repeat_flag()
     with open_reader(task.input.target_url, task.access) as target:
         sessions = {service.name: service.owner for service in registered(target)}
-    contested = {*late.contested, *later.contested}
     return Completion(
         blocked_seconds=state.since_ms / 1000 - state.blocked_since,
         late_copied=late.copied + later.copied,
-        contested=_named(contested),
-        contested_count=len(contested),
+        contested=_named(later.contested),
+        contested_count=len(later.contested),
         quiet=later.quiet,
         sessions=sessions,
     )

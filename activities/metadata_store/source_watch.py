@@ -39,6 +39,8 @@ class SourceWatch(Closeable):
         self.owner = owner
         #: Copies of late writes in a ZooKeeper target: path and transaction id. No service wrote these records.
         self.late_writes: dict[bytes, int] = {}
+        #: Paths that were written on both sides after the commit.
+        self.contested: set[bytes] = set()
         self._lock = threading.RLock()
         self._feed: ChangeFeed | None = None
         self._missed = "this worker did not watch the source from the start"

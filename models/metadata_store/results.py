@@ -143,7 +143,8 @@ class Completion(Result):
     Attributes:
         blocked_seconds: time from the flag's PREPARATION to its COMPLETED, by the source's own clock; 0 offline.
         late_copied: copied records that brokers wrote to the source before they followed the flag.
-        contested: paths that were written on both sides, where the target's state is kept; some of `contested_count`.
+        contested: paths that were written on both sides since the commit, where the target's state is kept; some of
+            `contested_count`.
         quiet: no service wrote to the source any more at the end.
         sessions: brokers and bookies that were registered in the target at the commit, each with its session there.
     """
@@ -160,6 +161,7 @@ class LateWrites(Result):
     """Writes of services to the source since the last check, after the commit; see `Completion`.
 
     Attributes:
+        contested: those of earlier checks too, as far as the worker knows them.
         not_deleted: records that are gone in the source, and were not deleted in the target.
         foreign: number of copied records that are not Pulsar's.
     """

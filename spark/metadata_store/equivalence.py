@@ -90,6 +90,10 @@ class Equivalence:
             return self.wanted(record).count
         return 0
 
+    def least_count(self, record: Record) -> int:
+        """Return the least count with which no number of a child of a record is given twice."""
+        return max(self.source_numbers(record)[1], self.counter(record))
+
     def raise_needed(self, record: Record) -> int:
         """Return how far the target must count up to hold a record of the source; 0 if it can be set directly."""
         if not self.target_is_zookeeper:

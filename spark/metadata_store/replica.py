@@ -31,7 +31,7 @@ class Followed(NamedTuple):
     """Result of `Replica.apply_untouched`.
 
     Attributes:
-        contested: paths that services also wrote in the target.
+        contested: paths that were written after the commit in the source, and by services in the target.
         retained: records with a value that the source no longer has, and that were not to be deleted.
     """
 
@@ -237,18 +237,16 @@ class Replica(Mirror):
             if self._as_wanted(source, target):
                 continue
             wanted = source if source is not None and migrates(source) else None
-            if not self._untouched(path, wanted, target, commit):
-                contested.add(path)
-            elif wanted is None and not deletions:
-                # A node without a value is usually a container, which ZooKeeper removes after its last child.
-                if target is not None and target.value:
-                    retained.add(path)
-            elif not self._write_late(path, wanted, target):
-                contested.add(path)
-            elif wanted is None:
-                deleted += 1
-            else:
-                written += 1
+            conflicts = contested
+            if self._untouched(path, wanted, target, commit):
+                if wanted is None and not deletions:
+                    conflicts = retained
+                elif self._write_late(path, wanted, target):
+                    written += wanted is not None
+                    deleted += wanted is None
+                    continue
+            if self._is_late(wanted, target, commit):  # mutant: metadata-store/what-was-not-written-late-is-contested
+                conflicts.add(path)
         return Followed(written, deleted, frozenset(contested), frozenset(retained))
 
     def _write_late(self, path: bytes, wanted: Record | None, target: Record | None) -> bool:
@@ -269,6 +267,16 @@ class Replica(Mirror):
         if done and wanted is not None:
             self._remember(wanted)
         return bool(done)
+
+    def _is_late(self, wanted: Record | None, target: Record | None, commit: CommitPoint) -> bool:
+        """Return whether the source was changed after the commit in a way that the target's record does not show."""
+        if wanted is None:
+            # A node without a value is usually a container, which ZooKeeper removes after its last child.
+            return target is not None and bool(target.value)
+        if wanted.changed > commit.source_zxid:
+            return True
+        # Only children came or went, such as those of sessions that end.
+        return target is not None and target.count < self._rules.least_count(wanted)
 
     def _untouched(self, path: bytes, source: Record | None, target: Record | None, commit: CommitPoint) -> bool:
         """Return whether no service wrote or deleted a record of the target since the commit."""

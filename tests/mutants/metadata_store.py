@@ -86,10 +86,16 @@ MUTANTS = mutants(
             "metadata-store/late-writes-over-services": becomes("True"),
             "metadata-store/the-commit-does-not-say-what-services-wrote": swap("equal.point.target", "1 << 60"),
         },
+        f"{_STEPS}::test_a_repeated_check_reports_contested_records_again": {
+            "metadata-store/a-repeated-check-forgets-contested-records": swap("contested |=", "contested ="),
+        },
+        f"{_STEPS}::test_only_late_writes_are_contested": {
+            "metadata-store/what-was-not-written-late-is-contested": becomes("True"),
+        },
         _LATE_WRITES: {
             "metadata-store/copies-of-late-writes-are-forgotten": swap("self.watch.late_writes", "{}"),
         },
-        f"{_STEPS}::test_a_deleted_copy_is_contested": {
+        f"{_STEPS}::test_a_deleted_copy_is_not_created_again": {
             "metadata-store/deleted-copies-are-created-again": becomes("True"),
         },
         f"{_STEPS}::test_a_deletion_after_the_commit_is_not_undone": {

@@ -85,9 +85,11 @@ class ValidationWindow:
         """Add records that were written on both sides to the earlier ones."""
         why = "written in both stores around the commit; the target's state is kept"
         items = tuple(FailedItem(path=path, reason=why) for path in late.contested)
-        count = max(late.contested_count, len(items))
         before = self._state.failed.get(_CONTESTED, FailedItems(what=_CONTESTED))
-        self._board.report_failures(before.joined(FailedItems(what=_CONTESTED, items=items, count=count)))
+        joined = before.joined(FailedItems(what=_CONTESTED, items=items, count=len(items)))
+        # Each check counts records of earlier checks again, of which not all are named.
+        count = max(joined.count, late.contested_count)
+        self._board.report_failures(joined.model_copy(update={"count": count}))
 
     # Inside -----------------------------------------------------------------------------------------------------------
 

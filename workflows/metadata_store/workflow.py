@@ -102,7 +102,8 @@ class MetadataStoreMigration(ThrottledMigration[MetadataStoreInput, MetadataStor
         move = self._move_live if self.input.mode is Mode.LIVE else self._move_offline
         await self.phases.rollback_on_failure(move, undo=self._roll_back)
         await self.phases.run(Phase.VALIDATION, self.window.watch)
-        outcome = await self.window.clean_up()
+        cleaned = await self.window.clean_up()
+        outcome = Outcome.DONE_WITH_FAILURES if self.state.failed else cleaned
         return self.report(outcome, f"the metadata of {self.input.cluster} is in {self.input.target}")
 
     # The phases of PIP-454, in its order ------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from tests.support.metadata_store import stores
 from tests.support.metadata_store.steps import open_place
 from tests.support.stacks import SharedStack
 
-COPIED = ["/both", "/recreated", "/dropped", "/late", "/removed", "/grown"]
+COPIED = ["/both", "/recreated", "/dropped", "/late", "/removed", "/grown", "/unset"]
+PARENTS = ["/with-children", "/made-again", "/of-both"]
 
 
 def test_newer_writes_of_a_zookeeper_target_are_kept(shared_stack: SharedStack) -> None:
@@ -28,8 +29,11 @@ def test_newer_writes_of_a_zookeeper_target_are_kept(shared_stack: SharedStack) 
         new.ensure_path(f"/late{stores.COORDINATOR}")
         for path in COPIED:
             old.create(f"/late{path}", b"copied", makepath=True)
+        for path in PARENTS:
+            old.create(f"/late{path}")
+        everything = [*map(str.encode, COPIED + PARENTS)]
         with Replica(pair, lambda: None) as replica:
-            assert replica.apply(map(str.encode, COPIED)).written == len(COPIED)
+            assert replica.apply(everything).written == len(everything)
             commit = CommitPoint(last_transaction(pair.source, Access()), last_transaction(pair.target, Access()))
             _services_write(new)
             for _ in range(5):
@@ -37,11 +41,14 @@ def test_newer_writes_of_a_zookeeper_target_are_kept(shared_stack: SharedStack) 
             old.set("/late/late", b"late")
             old.create("/late/dropped/child", b"late")
             old.create("/late/fresh", b"late")
-            for path in ("/recreated", "/removed", "/grown"):
+            # ZooKeeper deletes parents itself, if they are containers without children.
+            for path in ("/recreated", "/removed", "/grown", "/with-children", "/made-again"):
                 old.delete(f"/late{path}")
-            paths = [*map(str.encode, COPIED), b"/fresh"]
-            followed = replica.apply_untouched(paths, commit)
-            assert followed.contested == {b"/both", b"/recreated", b"/dropped", b"/grown"}
+            for path in ("/unset", "/of-both"):
+                old.create(f"/late{path}/child", b"", ephemeral=True)
+                old.delete(f"/late{path}/child")
+            followed = replica.apply_untouched([*everything, b"/fresh"], commit)
+            assert followed.contested == {b"/both", b"/recreated", b"/grown"}
             assert (followed.written, followed.deleted) == (2, 1)
             # The second change of a record that was followed once.
             old.set("/late/late", b"later")
@@ -54,6 +61,10 @@ def test_newer_writes_of_a_zookeeper_target_are_kept(shared_stack: SharedStack) 
         "/fresh": b"late",
         "/grown": b"copied",
         "/grown/child": b"service",
+        "/with-children/child": b"service",
+        "/made-again/child": b"service",
+        "/unset": b"service",
+        "/of-both/child": b"service",
     }
 
 
@@ -63,6 +74,11 @@ def _services_write(new: Any) -> None:
     new.create("/late/recreated", b"service")
     new.delete("/late/dropped")
     new.create("/late/grown/child", b"service")
+    new.create("/late/with-children/child", b"service")
+    new.delete("/late/made-again")
+    new.create("/late/made-again/child", b"service", makepath=True)
+    new.set("/late/unset", b"service")
+    new.create("/late/of-both/child", b"service")
 
 
 def test_each_late_write_of_a_record_is_copied(shared_stack: SharedStack, monkeypatch: pytest.MonkeyPatch) -> None:

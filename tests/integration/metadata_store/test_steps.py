@@ -23,8 +23,9 @@ from models.metadata_store.results import PreCopy
 from models.migration_flag import FLAG, FlagPhase
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from spark.metadata_store.replica import CommitPoint, Replica
+from spark.metadata_store.replica import CommitPoint, Followed, Replica
 from spark.metadata_store.spec import Pair
+from tests.support.metadata_store import stores
 from tests.support.metadata_store.steps import Place, highest, open_place
 from tests.support.stacks import MakeStack
 
@@ -264,14 +265,46 @@ def test_many_contested_records_fit_into_a_result(place: Place) -> None:
     assert (followed.contested_count, followed.contested) == (len(paths), tuple(paths[:NAMED]))
 
 
-def test_a_deleted_copy_is_contested(place: Place) -> None:
+def test_a_deleted_copy_is_not_created_again(place: Place) -> None:
     """A record copied before the commit and missing in the target was deleted by a service; a newer one is new."""
     commit = CommitPoint(last_transaction(parse_store_url(place.source), Access()), 0)
     with Replica(pair_of(place), lambda: None) as replica:
-        assert replica.apply_untouched([b"/tenants/a"], commit).contested == {b"/tenants/a"}
+        assert replica.apply_untouched([b"/tenants/a"], commit) == Followed(0, 0, frozenset(), frozenset())
         assert "/tenants/a" not in place.copied()
         place.set("/tenants/a")
         assert replica.apply_untouched([b"/tenants/a"], commit).written == 1
+
+
+def test_only_late_writes_are_contested(place: Place) -> None:
+    """The parent of sessions' records is not contested while they end, except if the source gave more numbers."""
+    parents = ["/counters/first", "/counters/second", "/counters/third"]
+    with stores.kazoo(place.source.partition("/")[0]) as broker:
+        broker.chroot = place.zookeeper.chroot
+        for parent in parents:
+            place.zookeeper.ensure_path(parent)
+            broker.create(f"{parent}/-", b"", ephemeral=True, sequence=True)
+        pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
+        place.run(cutover.complete, pre)
+        for parent in parents:
+            # Pulsar sets the parent in Oxia when it creates a sequential record.
+            place.service_writes(parent, b"")
+    # ZooKeeper removes an empty container after a while.
+    place.zookeeper.delete("/counters/second")
+    for _ in range(2):
+        place.zookeeper.create("/counters/third/-", b"", sequence=True)
+    followed = place.run(cutover.follow, pre)
+    assert followed.contested == ("/counters/third",)
+
+
+def test_a_repeated_check_reports_contested_records_again(place: Place) -> None:
+    """A record that a lost attempt found contested is reported by the next one."""
+    pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
+    place.run(cutover.complete, pre)
+    place.service_writes("/tenants/a")
+    place.set("/tenants/a", 2)
+    for _ in range(2):
+        assert place.run(cutover.follow, pre).contested == ("/tenants/a",)
+    assert place.run(cutover.complete, pre).contested == ("/tenants/a",)
 
 
 def test_a_commit_is_refused_once_the_rollback_started(place: Place) -> None:

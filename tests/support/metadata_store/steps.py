@@ -80,10 +80,10 @@ class Place:
         for number in range(times):
             self.zookeeper.set(path, b"%d" % number)
 
-    def service_writes(self, path: str) -> int:
+    def service_writes(self, path: str, value: bytes = b"service") -> int:
         """Write to the target, as a broker does after the commit; returns the version that the server chose."""
         with self._oxia() as oxia:
-            return oxia.put(path.encode(), b"service", None)
+            return oxia.put(path.encode(), value, None)
 
     def service_deletes(self, path: str) -> None:
         """Delete in the target, as a broker does after the commit."""

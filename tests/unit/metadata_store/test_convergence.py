@@ -31,6 +31,7 @@ class Scene:
         self.copied: list[set[bytes]] = []
         self.now = 100.0
         self.marks = 0
+        self.contested = set[bytes]()
 
     def changes(self, *_: object) -> Any:
         """Search for changes; that takes time."""
