@@ -138,7 +138,8 @@ def converge(
                 non_retryable=True,
             )
         todo = changes.dirty.paths | remaining
-        if len(todo) <= enough:
+        # No scan of another worker finds a path that differs and did not change.
+        if len(todo) <= enough and not stuck:  # mutant: metadata-store/a-difference-is-not-repaired-at-once
             return Converged(rounds, changed)
     return Converged(_MOST_ROUNDS, changed)
 

@@ -91,7 +91,9 @@ def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
     # Now the highest copied version is known, and brokers do not write to the target before PREPARATION.
     # mutant: metadata-store/no-line-after-the-bulk-copy
     floor = raise_floor(task, max(bulk.copied.highest, unrepaired.highest))
-    rounds, highest = _catch_up(task, since_zxid, set(unrepaired.paths))
+    # A difference counts as a change: most of these records changed between the two reads of the comparison.
+    watch.add(unrepaired.paths)  # mutant: metadata-store/differences-of-the-bulk-copy-are-forgotten
+    rounds, highest = _catch_up(task, since_zxid)
     # A record that changes very often may have a version above the margin now.
     floor = raise_floor(task, highest, floor)  # mutant: metadata-store/no-line-at-the-end-of-pre-copy
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
@@ -213,17 +215,16 @@ def raise_floor(task: MetadataStoreTask, highest: int, current: int = 0) -> int:
     return floor
 
 
-def _catch_up(task: MetadataStoreTask, since_zxid: int, different: set[bytes]) -> tuple[int, int]:
+def _catch_up(task: MetadataStoreTask, since_zxid: int) -> tuple[int, int]:
     """Copy changes, and again those that come during a round, until few are left.
 
     Returns:
         The number of rounds, and the highest version that was copied.
     """
     changes = all_changes(task, since_zxid)
-    # A difference counts as a change: most of these records changed between the two reads of the comparison.
-    todo = changes.dirty.paths | different
     with task.replica(*OPEN_PHASES) as replica:
-        return converge(task, replica, changes, todo, enough=FEW_CHANGES).rounds, replica.highest
+        done = converge(task, replica, changes, changes.dirty.paths, enough=FEW_CHANGES)
+    return done.rounds, replica.highest
 
 
 @step(MetadataStoreTask)

@@ -73,6 +73,11 @@ class SourceWatch(Closeable):
             self._feed, self._missed = feed, missed
             return since
 
+    def add(self, paths: Iterable[bytes]) -> None:
+        """Add paths at which the target is known to differ."""
+        with self._lock:
+            self._note(paths)
+
     def fill(self, feed: ChangeFeed, paths: Iterable[bytes]) -> None:
         """Add the paths that a scan found; close the gap if this feed ran from before the scan until now."""
         with self._lock:

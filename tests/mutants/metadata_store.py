@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.marks import any_version, becomes, drop, swap, unfiltered, without, without_last_argument
-from tests.mutants.mutant import Known, mutants
+from tests.mutants.mutant import mutants
 
 _FLAG = "tests/unit/metadata_store/test_flag.py"
 _INTEGRATION_FLAG = "tests/integration/metadata_store/test_flag.py"
@@ -89,6 +89,11 @@ MUTANTS = mutants(
         f"{_STEPS}::test_a_repeated_check_reports_contested_records_again": {
             "metadata-store/a-repeated-check-forgets-contested-records": swap("contested |=", "contested ="),
         },
+        f"{_STEPS}::test_differences_of_the_bulk_copy_are_not_forgotten": {
+            "metadata-store/differences-of-the-bulk-copy-are-forgotten": drop,
+            "metadata-store/a-difference-is-not-repaired-at-once": without(1),
+            "metadata-store/differences-are-not-read-again": becomes("frozenset[bytes]()"),
+        },
         f"{_STEPS}::test_only_late_writes_are_contested": {
             "metadata-store/what-was-not-written-late-is-contested": becomes("True"),
         },
@@ -120,12 +125,6 @@ MUTANTS = mutants(
                 "record.children_changed > since and (not is_coordination(record.path))"
             ),
             "metadata-store/a-gap-is-not-scanned": becomes("watch.fill(feed, ())"),
-        },
-        _STEPS: {
-            "metadata-store/differences-are-not-read-again": Known(
-                becomes("frozenset[bytes]()"),
-                "a write that the server acknowledged and did not do: no store of ours does that",
-            ),
         },
         f"{_STEPS}::test_a_difference_at_the_end_is_repaired": {
             "metadata-store/verify-repairs-nothing": drop,

@@ -5,7 +5,7 @@ So each test chooses what is written between two steps, and what a step finds th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -23,8 +23,8 @@ from models.metadata_store.results import PreCopy
 from models.migration_flag import FLAG, FlagPhase
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from spark.metadata_store.replica import CommitPoint, Followed, Replica
-from spark.metadata_store.spec import Pair
+from spark.metadata_store.replica import Applied, CommitPoint, Followed, Replica
+from spark.metadata_store.spec import Differences, Pair
 from tests.support.metadata_store import stores
 from tests.support.metadata_store.steps import Place, highest, open_place
 from tests.support.stacks import MakeStack
@@ -141,6 +141,35 @@ def test_changes_are_found_without_the_watch(place: Place) -> None:
     caught = place.run(catch_up, pre, 0.0)
     assert caught.gap
     assert caught.since_zxid > pre.since_zxid
+    assert place.copied() == place.wanted()
+
+
+@pytest.mark.parametrize("rounds", [1, 20], ids=["out of rounds", "one more round"])
+def test_differences_of_the_bulk_copy_are_not_forgotten(
+    place: Place, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """A difference that is still there after its repair is repaired by another round, or in CATCH_UP."""
+    copy, apply = pre_copy._copy_and_compare, Replica.apply  # pyright: ignore[reportPrivateUsage]
+    applied: list[int] = []
+
+    def copy_and_differ(task: MetadataStoreTask, records: int) -> object:
+        done = copy(task, records)
+        return done._replace(comparison=done.comparison._replace(different=Differences(1, (b"/tenants/b",))))
+
+    def apply_and_write(self: Replica, paths: Iterable[bytes]) -> Applied:
+        done = apply(self, paths)
+        if not applied:
+            place.service_writes("/tenants/b")
+        applied.append(done.written)
+        return done
+
+    monkeypatch.setattr(pre_copy, "_copy_and_compare", copy_and_differ)
+    monkeypatch.setattr(Replica, "apply", apply_and_write)
+    monkeypatch.setattr(convergence, "_MOST_ROUNDS", rounds)
+    pre = place.run(pre_copy.pre_copy, 0, run=rounds)
+    if rounds == 1:
+        assert place.copied() != place.wanted()
+        place.run(catch_up, pre, 0.0, run=rounds)
     assert place.copied() == place.wanted()
 
 
