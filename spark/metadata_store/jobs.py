@@ -111,18 +111,32 @@ def repair(engine: SparkEngine, pair: Pair, comparison: Comparison, *, tag: str)
         StoreError: a store failed; the job can be repeated.
     """
     pair = replace(pair, parallelism=engine.width(tag=tag))
-    total, records, highest = _DifferenceTotal(), 0, 0
-
-    def take(_: SidePart, result: Repaired) -> None:
-        nonlocal records, highest
-        records, highest = records + result.records, max(highest, result.highest)
-        total.add(result.remaining)
-
     task = partial(tasks.repair_part, pair, comparison.buckets)
+    records = highest = 0
+
+    def repair_side(*, of_source: bool) -> Differences:
+        remaining = _DifferenceTotal()
+
+        def take(_: SidePart, result: Repaired) -> None:
+            nonlocal records, highest
+            records, highest = records + result.records, max(highest, result.highest)
+            remaining.add(result.remaining)
+
+        engine.fold(_sides(pair, of_source=of_source), task, take, tag=tag, urgent=pair.urgent)
+        return remaining.differences()
+
     with _exclusive_writer(pair, pair.target):
         # One side after the other, so that no two tasks write the same record.
-        for of_source in (True, False):
-            engine.fold(_sides(pair, of_source=of_source), task, take, tag=tag, urgent=pair.urgent)
+        different, excess = repair_side(of_source=True), repair_side(of_source=False)
+        progress = True
+        # ZooKeeper deletes a node after its children, which may be in a later batch or in another part. So the excess
+        # goes level by level.
+        while progress and not excess.all_named:  # mutant: metadata-store/excess-parents-stay
+            before, excess = excess, repair_side(of_source=False)
+            progress = excess.paths < before.paths
+    total = _DifferenceTotal()
+    total.add(different)
+    total.add(excess)
     return Repaired(records, total.differences(), highest)
 
 

@@ -194,7 +194,7 @@ class Repaired(NamedTuple):
     """Result of a repair, of one task or a whole job.
 
     Attributes:
-        records: number of records that were checked.
+        records: number of checks of records.
         remaining: paths that still differ after some tries.
         highest: highest version among the source's records that were read.
     """

@@ -16,6 +16,7 @@ _LATE_WRITES = "tests/integration/metadata_store/test_late_writes.py"
 _LATE_BROKERS = "tests/integration/metadata_store/test_late_brokers.py"
 _REFUSALS = "tests/integration/metadata_store/test_refusals.py"
 _GUARDS = "tests/integration/metadata_store/test_guards.py"
+_COMPARE_BOUNDS = "tests/integration/clients/test_compare_bounds.py"
 _OXIA_CLIENT = "tests/integration/clients/test_oxia_client.py"
 _SOURCE_WATCH = "tests/unit/lifecycle/test_source_watch.py"
 _EQUIVALENCE = "tests/unit/metadata_store/test_equivalence.py"
@@ -96,6 +97,9 @@ MUTANTS = mutants(
         },
         f"{_STEPS}::test_only_late_writes_are_contested": {
             "metadata-store/what-was-not-written-late-is-contested": becomes("True"),
+        },
+        f"{_COMPARE_BOUNDS}::test_whole_trees_in_excess_are_deleted": {
+            "metadata-store/excess-parents-stay": drop,
         },
         _LATE_WRITES: {
             "metadata-store/copies-of-late-writes-are-forgotten": swap("self.watch.late_writes", "{}"),

@@ -16,7 +16,7 @@ from models.lifecycle.failures import NAMED
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.spec import StackSpec
 from spark.engine import SparkEngine
-from spark.metadata_store import jobs
+from spark.metadata_store import jobs, tasks
 from spark.metadata_store.spec import Comparison, Pair
 from tests.support.clients.claims import attempt_of
 from tests.support.lifecycle.in_process import in_process
@@ -70,6 +70,29 @@ def test_a_compare_counts_all_and_names_a_hundred(pair: Pair) -> None:
     jobs.clear(in_process(), pair, "target", tag="clear")
     with open_cas(pair.target, pair.access) as store:
         TargetKeeper(store, ME, "").release()
+
+
+def test_whole_trees_in_excess_are_deleted(shared_stack: SharedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics that were deleted during a copy go with all beneath them, also if other batches and parts hold that."""
+    stack = shared_stack(StackSpec(zookeepers=1, second_zookeepers=1))
+    source = parse_store_url(f"{stack.zk_url}/trees")
+    target = parse_store_url(f"{stack.second_zk_url}/trees")
+    pair = replace(Pair(source, target, Access(), parts=4), attempt=ME)
+    monkeypatch.setattr(tasks, "BATCH_SIZE", 50)
+    _write(source, [b"/pulsar", PATHS[0]], b"as it is")
+    with open_cas(target, pair.access) as store:
+        TargetKeeper(store, ME, "").claim(None)
+    topics = [b"/compared/%02d/topic-%03d" % (number % 20, number) for number in range(2 * NAMED)]
+    _write(target, [path for topic in topics for path in (topic, topic + b"/cursor", topic + b"/cursor/mark")], b"")
+    jobs.copy(in_process(), pair, tag="copy")
+    engine = _Weighing()
+
+    comparison = _compare(engine, pair)
+
+    assert comparison.different.paths == 3 * len(topics) + 19
+    remaining = jobs.repair(cast("SparkEngine", engine), pair, comparison, tag="repair").remaining
+    assert remaining.all_named
+    assert {path for path in remaining.named if path.count(b"/") > 2} == set()
 
 
 def test_a_next_number_that_is_too_low_differs(shared_stack: SharedStack) -> None:
