@@ -90,6 +90,12 @@ class StoreRules:
             return Verdict(_Sort.EXCLUDED, "parents, which Oxia does not need")
         return Verdict(_Sort.EXCLUDED, _CREATED) if committed else Verdict(_Sort.DIFFERENT, "only in the target")
 
+    def describe(self, path: str, source: StoredRecord | None) -> str:
+        """Return a text that changes with each change of a record of the source that the target must show."""
+        if source is None:
+            return "absent"
+        return f"{source.version} of {source.created_ms}, {self._least_counter(path, source)}"
+
     def _is_newer(self, source: StoredRecord, target: StoredRecord) -> bool:
         if target.is_ephemeral or target.version > (source.version if self._keeps_versions else 0):
             return True
@@ -227,8 +233,8 @@ class StoreComparison:
         elif verdict.sort is _Sort.EQUAL and source is not None:
             tally.add_equal(_identity(path, source), len(source.value))
         elif not final:
-            tally.pending[path] = _seen(source)
-        elif _seen(source) != seen_before:
+            tally.pending[path] = self._rules.describe(path, source)
+        elif self._rules.describe(path, source) != seen_before:
             tally.exclude(_CHANGING, shown)
         else:
             tally.differing.add(f"{shown}: {verdict.reason}")
@@ -243,10 +249,6 @@ def _identity(path: str, record: StoredRecord) -> bytes:
     """Return bytes that no other record has."""
     name = path.encode(errors="surrogateescape")
     return b"%d %d %b %b" % (len(name), record.version, name, record.value)
-
-
-def _seen(source: StoredRecord | None) -> str:
-    return "absent" if source is None else f"{source.version} of {source.created_ms}"
 
 
 def _size(records: Sequence[Answer]) -> int:

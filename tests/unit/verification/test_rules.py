@@ -240,6 +240,25 @@ def test_a_commit_during_the_second_look_is_no_difference(when: str) -> None:
     assert comparison.tally.excluded["written in the target since the commit"].items == ["/a"]
 
 
+def test_numbers_given_during_a_comparison_are_no_difference() -> None:
+    """A parent whose children get numbers all the time is counted apart; a value that differs counts all the same."""
+    source = Records({"/ids": record(b"", counter=8), "/values": record(b"a", counter=8)})
+    target = Records({"/ids": record(b"", counter=7), "/values": record(b"b")})
+
+    class Resting(ActivityContext):
+        def pause(self, seconds: float) -> None:
+            del seconds
+            source.records = {"/ids": record(b"", counter=9), "/values": record(b"a", counter=9)}
+            target.records["/ids"] = record(b"", counter=8)
+
+    context = Resting()
+    gate = MigrationGate(lambda: ("CATCH_UP", True), "metadata-store", context)
+    comparison = Comparison(context, make_input(), gate, ProgressUnit.RECORDS)
+    StoreComparison(comparison, LIVE, source, target, ("",)).run()
+    assert comparison.tally.excluded["changed in the source while it was compared"].items == ["/ids"]
+    assert comparison.tally.differing.items == ["/values: other value (from byte 0)"]
+
+
 def test_keys_that_are_not_text_are_compared() -> None:
     """A key of Oxia that is not UTF-8 is named, and the next attempt continues with what was counted."""
     key = "/a\udcff"
