@@ -86,6 +86,7 @@ def _verify_live(task: MetadataStoreTask, pre: PreCopy) -> Verification:
     task.urgent = True
     begun = time.monotonic()
     with task.flag() as flag:
+        task.watch_deadline()  # mutant: metadata-store/verify-does-not-watch-the-deadline
         task.context.blocked_since = flag.state().blocked_since
     changes = all_changes(task, pre.since_zxid)
     todo = set(changes.dirty.paths)
@@ -162,6 +163,7 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
     floor = pre.version_floor
     with task.flag() as flag:
         if not flag.is_at_phase(FlagPhase.COMPLETED):
+            task.watch_deadline()  # mutant: metadata-store/the-commit-does-not-watch-the-deadline
             task.context.blocked_since = flag.state().blocked_since
             _await_late_participants(task)
             if task.input.target_url.scheme == "zk":

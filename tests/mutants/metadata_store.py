@@ -98,6 +98,10 @@ MUTANTS = mutants(
         f"{_STEPS}::test_only_late_writes_are_contested": {
             "metadata-store/what-was-not-written-late-is-contested": becomes("True"),
         },
+        f"{_GUARDS}::test_a_worker_that_takes_over_keeps_the_deadline": {
+            "metadata-store/verify-does-not-watch-the-deadline": drop,
+            "metadata-store/the-commit-does-not-watch-the-deadline": drop,
+        },
         f"{_COMPARE_BOUNDS}::test_whole_trees_in_excess_are_deleted": {
             "metadata-store/excess-parents-stay": drop,
         },

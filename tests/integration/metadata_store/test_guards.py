@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -13,7 +13,8 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.metadata_store import census as taking
-from activities.metadata_store import cleanup, convergence, cutover, pre_copy, preparation, rollback
+from activities.metadata_store import cleanup, context, convergence, cutover, pre_copy, preparation, rollback
+from activities.metadata_store.background_tasks import BackgroundTasks
 from activities.metadata_store.census import census, require_unused_source
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.occupied import ledgers_only_in
@@ -288,6 +289,26 @@ def test_bulk_jobs_end_when_another_command_moves_the_flag(place: Place) -> None
         jobs.repair(task.engine, task.fenced_pair, comparison, tag="repair")
     assert FEW[0] not in place.copied()
     assert OTHERS in place.copied()
+
+
+@pytest.mark.parametrize("step", [cutover.verify, cutover.complete])
+def test_a_worker_that_takes_over_keeps_the_deadline(
+    place: Place, monkeypatch: pytest.MonkeyPatch, step: Callable[..., object]
+) -> None:
+    """If another worker continues with writes blocked, and Temporal goes away then, that worker unblocks them."""
+
+    def die(*_: object) -> None:
+        raise Died
+
+    pre = place.run(pre_copy.pre_copy, 0)
+    assert not place.run(preparation.prepare).gap
+    place.run(cutover.copy_changes, pre)
+    place.runtime.shared(BackgroundTasks).close()
+    monkeypatch.setattr(context, "_GRACE", 0.0)
+    monkeypatch.setattr(cutover, "all_changes", die)
+    with pytest.raises(Died):
+        place.run(step, pre, blocked_deadline="PT0.2S", preparation_timeout="PT0.2S")
+    wait_for("writes to be unblocked", lambda: FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0], 3)
 
 
 def test_late_writers_are_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
