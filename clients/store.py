@@ -19,6 +19,9 @@ COORDINATOR = b"/pulsar/migration-coordinator"
 #: Expected version of a record that must not exist.
 ABSENT = -1
 
+#: Shard of all records of a store without shards.
+NO_SHARD = -1
+
 Guard = Callable[[], object]
 """Check that raises StoreConflict if its caller must not write any more by the store's current state."""
 
@@ -84,7 +87,7 @@ class Partition(NamedTuple):
     subtrees: tuple[bytes, ...]
     """Records to read with everything beneath them."""
     shard: int
-    """Oxia's shard to scan; -1 on ZooKeeper."""
+    """Oxia's shard to scan; NO_SHARD on ZooKeeper."""
     start: bytes
     """Oxia: first key of the range, empty for the start of the shard."""
     end: bytes
@@ -120,6 +123,10 @@ class StoreReader(Protocol):
 
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
         """Return the records of these paths, in their order, pipelined; None for a missing record."""
+        ...
+
+    def shard_of(self, path: bytes) -> int:
+        """Return the shard that has the record of this path; NO_SHARD on ZooKeeper."""
         ...
 
     def children(self, path: bytes) -> list[bytes]:

@@ -12,9 +12,9 @@ from clients.oxia.access import OxiaAccess
 from clients.oxia.cas import OxiaCas
 from clients.oxia.reader import OxiaReader
 from clients.oxia.remover import OxiaRemover, end_removers
-from clients.oxia.version_floor import level_versions
+from clients.oxia.version_floor import mark_versions
 from clients.oxia.writer import STREAM_SECONDS, OxiaWriter
-from clients.store import Guard, StoreReader, StoreRemover, StoreWriter
+from clients.store import NO_SHARD, Guard, StoreReader, StoreRemover, StoreWriter
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.cas import ZooKeeperCas, ZooKeeperCasReader
 from clients.zookeeper.connection import Connection
@@ -154,14 +154,18 @@ def last_transaction(url: StoreUrl, access: Access) -> int:
         return connection.sync()
 
 
-def write_mark(url: StoreUrl, access: Access) -> int:
-    """Return a number that each later write of a client exceeds: of its transaction on ZooKeeper, its version on Oxia.
+def write_marks(url: StoreUrl, access: Access) -> dict[int, int]:
+    """Return a number for each shard that later writes of clients to it exceed.
+
+    It is the number of a transaction on ZooKeeper, which has NO_SHARD only, and of a version on Oxia.
 
     Raises:
         StoreError: the store failed.
     """
     own = access.to(url)
-    return last_transaction(url, access) or level_versions(url, access=own.oxia, timeout=own.timeout)
+    if url.scheme == "zk":
+        return {NO_SHARD: last_transaction(url, access)}
+    return mark_versions(url, access=own.oxia, timeout=own.timeout)
 
 
 def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clients.cas.claims import ClaimKeeper, read_claim, require_newest
@@ -21,7 +22,17 @@ _FROM = {
 }
 
 # Fields of the claim that a new run resets, because it has not set the flag yet.
-_NEW_RUN = {"flag_version": -1, "blocked_since_ms": 0, "moved_ms": 0, "copied_zxid": 0, "target_mark": 0}
+_NEW_RUN = {
+    "flag_version": -1,
+    "blocked_since_ms": 0,
+    "moved_ms": 0,
+    "copied_zxid": 0,
+    "target_mark": 0,
+    "target_marks": dict[int, int](),
+}
+
+
+_NO_MARKS: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -122,15 +133,24 @@ class FlagKeeper:
         """
         return retry(self._mark, CLAIM)
 
-    def advance(self, to: FlagPhase, target: str, *, copied_zxid: int = 0, target_mark: int = 0) -> FlagState:
+    def advance(
+        self,
+        to: FlagPhase,
+        target: str,
+        *,
+        copied_zxid: int = 0,
+        target_mark: int = 0,
+        target_marks: Mapping[int, int] = _NO_MARKS,
+    ) -> FlagState:
         """Set the flag, unless this run has set it before, and move the claim to this attempt.
 
-        The claim stores `copied_zxid` and `target_mark`; see `SourceClaim`.
+        The claim stores `copied_zxid`, `target_mark` and `target_marks`; see `SourceClaim`.
 
         Raises:
             StoreConflict: this run did not set the flag last, or another attempt or run holds the source.
         """
-        return retry(lambda: self._advance(to, target, copied_zxid, target_mark), FLAG)
+        marks = {"copied_zxid": copied_zxid, "target_mark": target_mark, "target_marks": {**target_marks}}
+        return retry(lambda: self._advance(to, target, marks), FLAG)
 
     def rebroadcast(self) -> bool:
         """Set the flag to its own value, for services that were disconnected before; return whether it was set.
@@ -210,11 +230,10 @@ class FlagKeeper:
             raise VersionConflict(f"{CLAIM} in {self._store.url} was set by another client at the same time")
         return node.txid
 
-    def _advance(self, to: FlagPhase, target: str, copied_zxid: int, target_mark: int) -> FlagState:
+    def _advance(self, to: FlagPhase, target: str, marks: Mapping[str, object]) -> FlagState:
         state = self.state()
         require_newest(state.claim, self._me, str(self._store.url))  # mutant: metadata-store/a-late-step-advances
         assert state.claim is not None
-        marks = {"copied_zxid": copied_zxid, "target_mark": target_mark}
         return self._move(state, state.claim.model_copy(update=marks), to, target)
 
     def _move(self, state: FlagState, claim: SourceClaim, to: FlagPhase, target: str) -> FlagState:

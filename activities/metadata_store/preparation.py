@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
@@ -20,7 +20,7 @@ from activities.pulsar.able_brokers import AbleBrokers
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.registrations import Service, brokers, participants, registered
 from clients.store import StoreReader
-from clients.stores import open_reader, write_mark
+from clients.stores import open_reader, write_marks
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
 from models.metadata_store.results import Preparation
@@ -57,7 +57,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
     begun = time.monotonic()
     # From the first attempt on: retries must not prolong the time that participants get while writes are blocked.
     timeout = task.input.preparation_timeout.total_seconds() - task.context.waited
-    able, mark = _able_brokers(task, timeout), 0
+    able, marks = _able_brokers(task, timeout), dict[int, int]()
     with task.flag() as flag:
         if not flag.is_at_phase(FlagPhase.PREPARATION):
             # Before the checks, which should be as recent as possible when the flag is set.
@@ -67,14 +67,17 @@ def prepare(task: MetadataStoreTask) -> Preparation:
             require_no_indexed(task.input, task.access)  # mutant: metadata-store/transactions-are-checked-once
             if gap := not_caught_up(task):  # mutant: metadata-store/writes-are-blocked-during-a-scan
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
-            mark = write_mark(task.input.target_url, task.access)
+            marks = write_marks(task.input.target_url, task.access)
         task.watch_deadline()
-        # The mark is stored with the flag, for an attempt that finds the flag set.
-        state = flag.advance(FlagPhase.PREPARATION, task.input.target, target_mark=mark)
+        # The marks are stored with the flag, for an attempt that finds the flag set. A shard without one gets the
+        # highest.
+        highest = max(marks.values(), default=0)
+        state = flag.advance(FlagPhase.PREPARATION, task.input.target, target_mark=highest, target_marks=marks)
         task.context.blocked_since = state.since_ms / 1000
         # Participants start when the flag is set; the checks before it do not count.
         blocked = time.monotonic()
-        mark = state.claim.target_mark if state.claim else mark
+        assert state.claim is not None, "advance requires the claim"
+        mark_of = state.claim.mark_of
         # A broker may have registered just before the flag was set; from now on none can.
         able.require()
         watch = _watch_or_scan(task)
@@ -84,7 +87,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
         ):
             pause = _FIRST_POLL
             repeated = awaited = time.monotonic()
-            while (ready := _readiness(task, source, replica, watch, mark)).missing:
+            while (ready := _readiness(task, source, replica, watch, mark_of)).missing:
                 missing = ready.missing
                 if not ready.only_unknown_clients:
                     awaited = time.monotonic()
@@ -153,7 +156,11 @@ class _Readiness(NamedTuple):
 
 
 def _readiness(
-    task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch, mark: int
+    task: MetadataStoreTask,
+    source: StoreReader,
+    replica: Replica,
+    watch: SourceWatch,
+    mark_of: Callable[[int], int],
 ) -> _Readiness:
     # Participants below a chroot never unregister (seen): there only the ephemerals show readiness.
     sessions = set[int]() if task.input.source_url.root else participants(source)
@@ -163,7 +170,7 @@ def _readiness(
         return _Readiness(f"participants {', '.join(waiting)}")
     # Ephemerals may be new since the bulk compare; the read below shows which of these paths are ephemerals.
     watch.add_ephemerals(watch.collect(task.access.common.timeout).paths)
-    ephemerals = replica.ephemerals((path for path in watch.ephemerals if is_recreated(path)), mark)
+    ephemerals = replica.ephemerals((path for path in watch.ephemerals if is_recreated(path)), mark_of)
     absent = [ephemeral for ephemeral in ephemerals if not ephemeral.recreated]
     if not absent:
         return _Readiness("", len(ephemerals))

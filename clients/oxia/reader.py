@@ -84,7 +84,7 @@ class OxiaReader(Closeable):
         records: list[Record | Unreadable | None] = [None] * len(paths)
         by_shard: dict[int, list[int]] = {}
         for index, path in enumerate(paths):
-            by_shard.setdefault(self._connection.shard_of(path), []).append(index)
+            by_shard.setdefault(self.shard_of(path), []).append(index)
         for shard, indexes in by_shard.items():
             for begin in range(0, len(indexes), _GETS):
                 batch = indexes[begin : begin + _GETS]
@@ -92,6 +92,14 @@ class OxiaReader(Closeable):
                     if answer.status == pb.OK:
                         records[index] = record_of(paths[index], answer)
         return records
+
+    def shard_of(self, path: bytes) -> int:
+        """Return the shard that has the record of this path, unless it was written with a partition key.
+
+        Raises:
+            StoreError: see clients.oxia.connection.
+        """
+        return self._connection.shard_of(path)
 
     def children(self, path: bytes) -> list[bytes]:
         """Return full paths of the direct children, sorted; `[]` if there is none.
@@ -132,7 +140,7 @@ class OxiaReader(Closeable):
         Such a record was written with a partition key, which Oxia does not return: a copy without it is elsewhere,
         and clients that use the partition key do not find it.
         """
-        return self._connection.shard_of(record.path) != shard
+        return self.shard_of(record.path) != shard
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""

@@ -32,22 +32,18 @@ def raise_version_floor(url: StoreUrl, floor: int, *, access: OxiaAccess = ANONY
         connection.close()
 
 
-def level_versions(url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> int:
-    """Make every shard choose version ids above those of all writes until now; returns the boundary.
+def mark_versions(url: StoreUrl, *, access: OxiaAccess = ANONYMOUS, timeout: float = 10) -> dict[int, int]:
+    """Return a version id of each shard, above those of all writes to it until now, and below those of later ones.
 
-    Overrides are not considered: a copied record may have a version above the boundary.
+    Overrides are not considered: a copied record may have a version above that of its shard. Shards count apart from
+    each other, so after months of use one may be millions ahead of another.
 
     Raises:
         StoreError: see clients.oxia.connection; it can be repeated.
     """
     connection = OxiaConnection(url, access=access, timeout=timeout)
     try:
-        reached = {shard.id: _raise_shard(connection, shard.id, 0)[-1] for shard in connection.shards}
-        line = max(reached.values())
-        for shard, version in reached.items():
-            if version < line:
-                _raise_shard(connection, shard, line)
-        return line
+        return {shard.id: _raise_shard(connection, shard.id, 0)[-1] for shard in connection.shards}
     finally:
         connection.close()
 

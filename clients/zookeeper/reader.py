@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreDenied, StoreUnreachable
-from clients.store import Partition, Record, Unreadable
+from clients.store import NO_SHARD, Partition, Record, Unreadable
 from clients.zookeeper import wire
 from clients.zookeeper.access import ANONYMOUS, ZooKeeperAccess
 from clients.zookeeper.connection import Connection, error_for
@@ -102,13 +102,18 @@ class ZooKeeperReader(Closeable):
         finally:
             self._release(scan.connection)
 
+    def shard_of(self, path: bytes) -> int:
+        """Return the shard that has the record of this path: ZooKeeper has none."""
+        del path
+        return NO_SHARD
+
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
         """Return the records of these paths, in their order; None where there is none.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        partition = Partition(singles=tuple(paths), subtrees=(), shard=-1, start=b"", end=b"")
+        partition = Partition(singles=tuple(paths), subtrees=(), shard=NO_SHARD, start=b"", end=b"")
         records = {record.path: record for batch in self.scan(partition) for record in batch}
         return [records.get(path) for path in paths]
 
@@ -237,7 +242,7 @@ def _pack(singles: list[bytes], weights: dict[bytes, int], unknown: list[bytes],
         trees[index].append(path)
         heapq.heappush(load, (lightest + weight, index))
     return [
-        Partition(singles=tuple(single), subtrees=tuple(tree), shard=-1, start=b"", end=b"")
+        Partition(singles=tuple(single), subtrees=tuple(tree), shard=NO_SHARD, start=b"", end=b"")
         for single, tree in zip(alone, trees, strict=True)
         if single or tree
     ]

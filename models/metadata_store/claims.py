@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from models.lifecycle.claim import Claim, PacedClaim
 
 SOURCE, TARGET = "source", "target"
@@ -17,7 +19,7 @@ class SourceClaim(Claim):
         moved_ms: when the flag got its phase, if it was set again since; else 0.
         copied_zxid: changes after this transaction id may not have been copied before the commit.
         target_mark: services' writes to the target are after this: a transaction id on ZooKeeper, a version id on Oxia.
-            In PREPARATION it is from right before the flag was set.
+        target_marks: the same by shard, from right before PREPARATION; empty in later phases.
     """
 
     side: str = SOURCE
@@ -26,6 +28,11 @@ class SourceClaim(Claim):
     moved_ms: int = 0
     copied_zxid: int = 0
     target_mark: int = 0
+    target_marks: dict[int, int] = Field(default_factory=dict[int, int])
+
+    def mark_of(self, shard: int) -> int:
+        """Return the mark of a shard of the target; every later write to it is after that."""
+        return self.target_marks.get(shard, self.target_mark)
 
 
 class TargetClaim(PacedClaim):

@@ -106,17 +106,18 @@ class Mirror(Closeable):
             if not (source is not None and migrates(source)) and not self._as_wanted(source, target)
         ]
 
-    def ephemerals(self, paths: Iterable[bytes], mark: int) -> list[Ephemeral]:
+    def ephemerals(self, paths: Iterable[bytes], mark_of: Callable[[int], int]) -> list[Ephemeral]:
         """Return the ephemerals of the source among these paths.
 
         Args:
             paths: in the source.
-            mark: of the target; see `clients.stores.write_mark`.
+            mark_of: returns the mark of a shard of the target; see `clients.stores.write_marks`.
         """
 
         def is_written(source: Record, target: Record | None) -> bool:
             if target is None or not target.owner or target.value != source.value:
                 return False
+            mark = mark_of(self._target.shard_of(target.path))  # mutant: metadata-store/one-mark-for-all-shards
             # mutant: metadata-store/leftovers-count-as-ready
             return (target.changed if self._pair.target.scheme == "zk" else target.version) > mark
 

@@ -8,6 +8,7 @@ from tests.mutants.mutant import mutants
 _FLAG = "tests/unit/metadata_store/test_flag.py"
 _INTEGRATION_FLAG = "tests/integration/metadata_store/test_flag.py"
 _SURVEY = "tests/unit/metadata_store/test_survey.py"
+_RECREATED = "tests/unit/metadata_store/test_recreated.py"
 _PREPARATION = "tests/unit/metadata_store/test_preparation.py"
 _WINDOW = "tests/workflows/metadata_store/test_window.py"
 _CONVERGENCE = "tests/unit/metadata_store/test_convergence.py"
@@ -97,6 +98,9 @@ MUTANTS = mutants(
         },
         f"{_STEPS}::test_only_late_writes_are_contested": {
             "metadata-store/what-was-not-written-late-is-contested": becomes("True"),
+        },
+        _RECREATED: {
+            "metadata-store/one-mark-for-all-shards": swap("self._target.shard_of(target.path)", "-1"),
         },
         f"{_GUARDS}::test_a_worker_that_takes_over_keeps_the_deadline": {
             "metadata-store/verify-does-not-watch-the-deadline": drop,

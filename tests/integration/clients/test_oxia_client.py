@@ -18,7 +18,7 @@ from clients.oxia import OxiaClient, OxiaReader, OxiaWriter, probe_target, speak
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia import writer as oxia_writer
 from clients.oxia.connection import OxiaConnection
-from clients.oxia.version_floor import level_versions, raise_version_floor
+from clients.oxia.version_floor import mark_versions, raise_version_floor
 from clients.store import ABSENT, COORDINATOR, Partition, Record
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.server import Server
@@ -274,17 +274,22 @@ def test_a_copied_version_is_reused_unless_the_floor_is_raised(url: StoreUrl, wr
         assert client.put(b"/floor", b"", None) > highest + 1
 
 
-def test_later_writes_have_versions_above_a_line(url: StoreUrl) -> None:
-    """On every shard, a record that was written before has a lower version than one that is written after."""
+def test_later_writes_have_versions_above_the_mark_of_their_shard(url: StoreUrl, reader: OxiaReader) -> None:
+    """On every shard, writes before have lower versions than writes after, which continue right above the mark."""
     keys = [b"/line-%d" % number for number in range(32)]
     with OxiaClient(url) as client:
         # Only some shards count up.
         for _ in range(50):
             client.put(keys[0], b"", None)
-        before = [client.put(key, b"", None) for key in keys]
-        line = level_versions(url)
-        assert max(before) < line < min(client.put(key, b"", None) for key in keys)
-        assert level_versions(url) > line
+        before = {key: client.put(key, b"", None) for key in keys}
+        marks = mark_versions(url)
+        shards = {key: reader.shard_of(key) for key in keys}
+        assert all(version < marks[shards[key]] for key, version in before.items())
+        after = {key: client.put(key, b"", None) for key in keys}
+        assert all(version > marks[shards[key]] for key, version in after.items())
+        # A mark takes one write and its deletion on each shard, however far apart their numbers are.
+        assert len(marks) == 1 or max(marks.values()) - min(marks.values()) > 10
+        assert all(version <= marks[shards[key]] + len(keys) + 1 for key, version in after.items())
 
 
 def test_a_suitable_target_passes_the_probe_unchanged(url: StoreUrl, reader: OxiaReader) -> None:

@@ -13,7 +13,7 @@ from activities.metadata_store import cutover, pre_copy, preparation, rollback
 from activities.metadata_store.precheck import PrecheckRun
 from activities.pulsar.registrations import brokers, participants
 from clients.pulsar.admin.access import AdminAccess
-from clients.stores import Access, open_reader, write_mark
+from clients.stores import Access, open_reader, write_marks
 from models.lifecycle.failures import FailureKind
 from models.migration_flag import FLAG, FlagPhase
 from models.store_url import StoreUrl, parse_store_url
@@ -90,12 +90,12 @@ def test_a_second_attempt_waits_for_each_broker_again(
     place.run(pre_copy.pre_copy, 0, run=2)
     task = place.task(run=2)
 
-    def freeze(url: StoreUrl, access: Access) -> int:
+    def freeze(url: StoreUrl, access: Access) -> dict[int, int]:
         """Freeze the broker right before the flag is set, when it has been asked."""
         stack["broker-1"].pause()
-        return write_mark(url, access)
+        return write_marks(url, access)
 
-    monkeypatch.setattr(preparation, "write_mark", freeze)
+    monkeypatch.setattr(preparation, "write_marks", freeze)
     try:
         with ThreadPoolExecutor(1) as pool:
             pending = pool.submit(preparation.prepare, task)

@@ -196,6 +196,9 @@ class _Meddled(Closeable):
             self._act()
         return nodes
 
+    def shard_of(self, path: bytes) -> int:
+        return self._reader.shard_of(path)
+
     def children(self, path: bytes) -> list[bytes]:
         return self._reader.children(path)
 

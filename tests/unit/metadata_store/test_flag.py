@@ -177,8 +177,9 @@ def test_a_new_run_uses_nothing_of_the_previous_run() -> None:
     mine = keeper(store)
     mine.take()
     mine.advance(FlagPhase.PREPARATION, TARGET)
-    mine.advance(FlagPhase.COPYING, TARGET, copied_zxid=7, target_mark=9)
+    mine.advance(FlagPhase.COPYING, TARGET, copied_zxid=7, target_mark=9, target_marks={1: 9})
     taken = keeper(store, run=2).take()
     assert taken.flag.phase is FlagPhase.FAILED
     assert taken.claim is not None
     assert (taken.claim.copied_zxid, taken.claim.target_mark, taken.claim.blocked_since_ms) == (0, 0, 0)
+    assert taken.claim.target_marks == {}

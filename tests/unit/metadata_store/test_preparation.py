@@ -34,7 +34,7 @@ class Scene:
     def block(self, *_: object, **__: object) -> Any:
         """Set the flag."""
         self.blocked = self.now
-        return SimpleNamespace(since_ms=0, claim=None)
+        return SimpleNamespace(since_ms=0, claim=SimpleNamespace(mark_of=None))
 
     def pause(self, _: float) -> None:
         """Advance the clock by a second."""
@@ -59,7 +59,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
     monkeypatch.setattr(preparation, "_able_brokers", answering(lambda: able))
     for name in ("require_covered", "require_no_indexed", "_stop_lost_tasks", "not_caught_up"):
         monkeypatch.setattr(preparation, name, answering(str))
-    monkeypatch.setattr(preparation, "write_mark", answering(lambda: 1))
+    monkeypatch.setattr(preparation, "write_marks", answering(dict[int, int]))
     monkeypatch.setattr(preparation, "_watch_or_scan", answering(lambda: None))
     monkeypatch.setattr(preparation, "open_reader", answering(nullcontext))
     monkeypatch.setattr(preparation, "_readiness", scene.readiness)
