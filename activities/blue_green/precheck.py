@@ -357,8 +357,9 @@ def _questions(task: AnyBlueGreenTask, usage: _Usage) -> Iterable[str]:
         )
     if usage.compacted:
         yield (
-            f"{len(usage.compacted)} topics are compacted: their compacted state stays on {task.input.cluster}, and "
-            f"starts empty on {task.input.green_cluster}: {summarize(usage.compacted)}"
+            f"{len(usage.compacted)} topics are compacted: their compacted state starts empty on "
+            f"{task.input.green_cluster}, and brokers of {task.input.cluster} delete what is up to date after the "
+            f"flip: {summarize(usage.compacted)}"
         )
     if usage.may_be_cumulative and compare_ids(task.input, *_stores(task)) is None:
         yield (

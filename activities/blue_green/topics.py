@@ -12,7 +12,7 @@ from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError, AdminUnsupported
 from clients.pulsar.admin.namespaces import Retention
-from clients.pulsar.admin.topics import REPLICATOR, InternalInfo, TopicStats, is_brokers_cursor
+from clients.pulsar.admin.topics import COMPACTION, REPLICATOR, InternalInfo, TopicStats, is_brokers_cursor
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.status import ProgressTask, ProgressUnit, ReadingName, Side
@@ -132,7 +132,7 @@ class DeletionRules(NamedTuple):
     Attributes:
         admin: admin interface of the cluster with the topics.
         other: name of the cluster that serves their clients now.
-        discard: messages that retention keeps may be deleted.
+        discard: messages that retention keeps, and tables of compacted topics, may be deleted.
         option: field of the input that allows this.
     """
 
@@ -182,15 +182,20 @@ def deletion_refusal(rules: DeletionRules, topic: TopicName) -> str:
 
 
 def retained(rules: DeletionRules, topic: TopicName, info: InternalInfo) -> str:
-    """Return which retained messages a deletion would lose, in words; empty for none.
+    """Return which retained messages, or which table of a compacted topic, a deletion would lose; empty for none.
 
     Args:
         rules: rules for the deletion.
         topic: the terminated topic.
         info: its stored managed ledger.
     """
+    if rules.discard:
+        return ""
+    # The table is in a ledger of its own, which stays when all entries are consumed and deleted.
+    if COMPACTION in info.cursors:  # mutant: blue-green/deletion-of-compacted-tables
+        return f'{rules.other} lacks the table of its compaction, and "{rules.option}" is not set'
     entries = entries_of(info)
-    if rules.discard or not entries:
+    if not entries:
         return ""
     retention = _retention(rules.admin, topic)
     if retention.retention_time_in_minutes == 0 or retention.retention_size_in_m_b == 0:

@@ -115,8 +115,10 @@ class BlueGreenInput(ThrottledInput, CleanupInput):
         grace_window: how long blue is watched after COMPLETE.
         cleanup: what happens with blue's topics on `cleanup`, or at the end of the window.
         cleanup_at_window_end: start the cleanup when the window ends.
-        cleanup_retained: the cleanup also deletes topics with messages that their retention keeps.
-        discard_retained: a failback may delete retained messages of topics that an earlier migration terminated.
+        cleanup_retained: the cleanup also deletes topics with messages that their retention keeps, and topics that
+            were compacted.
+        discard_retained: a failback may delete topics that an earlier migration terminated although they hold retained
+            messages, or the table of a compacted topic.
         cleanup_limit: largest number of topics that one step of the cleanup deletes; more steps follow.
         until: `PROVISION` for a rehearsal: create on green what it lacks, check the clients' access, leave it there.
             The migration ends as `rehearsed`.

@@ -179,6 +179,7 @@ MUTANTS = mutants(
                 "in (COMPACTION, DEDUPLICATION)", "== COMPACTION"
             ),
             "blue-green/deletion-of-what-another-cluster-lacks": swap("_unreplicated(info)", "()"),
+            "blue-green/deletion-of-compacted-tables": becomes("False"),
         },
         _LATE_REQUESTS: {
             "blue-green/deletion-that-may-arrive-late": swap(

@@ -76,6 +76,30 @@ def test_messages_that_retention_keeps(clusters: Clusters, *, opted_in: bool) ->
     steps.end()
 
 
+def test_a_compacted_table(clusters: Clusters) -> None:
+    """Readers use it as the state of a topic, and green has none, so the topic stays, unless the operator gives it up.
+
+    No retention keeps messages of the topic. Some came after the compaction: brokers of blue delete a table that is up
+    to date when they have terminated its topic.
+    """
+    namespace = "cleaned/table"
+    plain, table = make_namespace(clusters, namespace, "plain", "table")
+    topics = clusters.blue_admin.topics
+    send_to(clusters.blue.broker_url, 3 * [str(plain), str(table)])
+    topics.compact(table)
+    wait_for("the compaction", lambda: topics.compaction(table).status == "SUCCESS", 30)
+    send_to(clusters.blue.broker_url, 2 * [str(table)])
+    steps = _moved(clusters, namespace)
+    # As after the restart of its broker.
+    topics.unload(table)
+    step = steps.whole(grace.clean_up)
+    assert (step.deleted, [item.path for item in step.refused]) == (1, [str(table)])
+    assert "green lacks the table of its compaction" in step.refused[0].reason
+    steps.input = steps.input.model_copy(update={"cleanup_retained": True})
+    assert steps.whole(grace.clean_up).deleted == 1
+    steps.end()
+
+
 @pytest.mark.exhaustive
 def test_messages_that_nothing_keeps(clusters: Clusters) -> None:
     """A topic whose messages are acknowledged, and kept by no retention, is deleted, also one of partitions."""

@@ -133,7 +133,7 @@ def test_an_address_of_another_cluster_is_refused(clusters: Clusters, environmen
 
 
 def test_a_compacted_topic_is_a_question(clusters: Clusters, environment: Environment) -> None:
-    """A compacted topic holds more than its messages, and that stays on blue: an operator must accept it."""
+    """A compacted topic holds more than its messages, and green lacks that: an operator must accept it."""
     topic, *_ = map(TopicName.parse, _namespaces(clusters, "table", "one"))
     with Traffic.here(clusters.blue.broker_url, [str(topic)]) as traffic:
         traffic.wait_for_more(5)
@@ -142,7 +142,7 @@ def test_a_compacted_topic_is_a_question(clusters: Clusters, environment: Enviro
     run = environment.operator.start(_input(clusters, "table"))
     status = run.wait_until_it_waits_for(WaitKind.DECISION, phase="PRECHECK")
     assert status.waiting
-    assert "1 topics are compacted: their compacted state stays on blue" in status.waiting.why
+    assert "1 topics are compacted: their compacted state starts empty on green" in status.waiting.why
     run.signal(Verb.ROLLBACK)
     assert run.result().outcome is Outcome.ROLLED_BACK
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from activities.blue_green.topics import needed_by
+from activities.blue_green.topics import DeletionRules, needed_by, retained
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.admin.topics import InternalInfo, is_brokers_cursor
+from clients.pulsar.names import TopicName
 
+_TOPIC = TopicName.parse("persistent://t/space/topic")
 _OWN = ["__compaction", "pulsar.dedup", "pulsar.repl.far"]
 
 
@@ -47,3 +54,27 @@ def test_an_empty_topic_is_not_needed_by_another_cluster() -> None:
     """A replicator that has never sent anything waits for nothing where the topic has no entries."""
     empty = {"ledgers": [{"ledgerId": 5}], "terminatedPosition": {"ledgerId": 5, "entryId": -1}}
     assert not needed_by(InternalInfo.model_validate({**empty, "cursors": {"pulsar.repl.far": {}}}))
+
+
+@pytest.mark.parametrize("entries", [3, 0])
+def test_a_compacted_table_is_lost_with_its_topic(entries: int) -> None:
+    """A topic that was compacted is deleted only on request, also if no entry of it is left."""
+    ledgers = [{"ledgerId": 5, "entries": entries}]
+    end = {"ledgerId": 5, "entryId": entries - 1}
+    fields = {"ledgers": ledgers, "terminatedPosition": end}
+    compacted = InternalInfo.model_validate({**fields, "cursors": {"__compaction": {}}})
+    plain = InternalInfo.model_validate({**fields, "cursors": {"pulsar.dedup": {}}})
+    refusal = 'green lacks the table of its compaction, and "cleanup_retained" is not set'
+    assert retained(_rules(), _TOPIC, compacted) == refusal
+    assert not retained(_rules(), _TOPIC, plain)
+    assert not retained(_rules(discard=True), _TOPIC, compacted)
+
+
+def _rules(*, discard: bool = False) -> DeletionRules:
+    """Return the rules of a cleanup of a cluster that keeps no consumed messages."""
+
+    def retention(_: TopicName) -> Retention:
+        return Retention(retention_time_in_minutes=0, retention_size_in_m_b=0)
+
+    admin = cast("PulsarAdminReader", SimpleNamespace(topics=SimpleNamespace(retention=retention)))
+    return DeletionRules(admin, "green", discard, "cleanup_retained")
