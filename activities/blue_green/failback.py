@@ -12,25 +12,37 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
+from activities.blue_green.copy.backlogs import adopt_copies
 from activities.blue_green.copy.subscription_copy import read_managed_ledger
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.namespace_redirect import record_of, wait_until_cluster_seen, wait_until_seen
 from activities.blue_green.policies import INACTIVE, as_before
 from activities.blue_green.provisioning.inventory import NamespaceInventory
-from activities.blue_green.topics import DeletionRules, check_topic, deletion_refusal, topics_of, users_of
+from activities.blue_green.topics import (
+    DeletionRules,
+    check_topic,
+    cursors_of,
+    deletion_refusal,
+    lengths_of,
+    others_of,
+    topics_of,
+    users_of,
+)
 from activities.pulsar.overridden_policies import compare_and_set_policy
-from activities.pulsar.stored_topics import stored
+from activities.pulsar.stored_topics import after_end, stored
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.topics import InternalInfo
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.cluster_flag import read_cluster_flag, set_cluster_flag
 from clients.pulsar.records.namespace_flag import read_flag, set_flag
-from clients.pulsar.wire.position import EARLIEST
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from models.blue_green.claims import BlueGreenClaim, NamespaceClaim, Stage
 from models.lifecycle.claim import Changed, namespace_record
+from spark.blue_green.copy_record import CopyRecord, recorded_copies
 from spark.blue_green.positions import count_after
 from spark.blue_green.tasks import read_record
 
@@ -110,6 +122,7 @@ def restore_redirect(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasRe
     """Set green's flag of a namespace again, as before its batch; return why not, if green has clients of it."""
     if not guard.require().green_flag:
         return ""
+    adopt_copies(task, guard, store)
     topics = topics_of(task.green.admin, guard.namespace)
     uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
     used = [topic for topic, used in zip(topics, uses, strict=True) if used]
@@ -138,11 +151,13 @@ def used_on_green(task: AnyBlueGreenTask, store: CasReader, topic: TopicName) ->
     stats = check_topic(task.green.admin, topic).stats
     if stats is None:
         return False
-    consumers = any(sub.consumers for sub in stats.client_subscriptions.values())
+    consumers = (consumer for sub in stats.client_subscriptions.values() for consumer in sub.consumers)
+    if others_of((*stats.publishers, *consumers)):
+        return True
     recorded = read_record(store, topic)
     copied = recorded.record.positions.last if recorded else None
     _, ledgers = read_managed_ledger(task.green.admin, topic)
-    return bool(stats.publishers) or consumers or count_after(ledgers, copied[1] if copied else EARLIEST) > 0
+    return count_after(ledgers, copied[1] if copied else EARLIEST) > 0
 
 
 def clear_remaining_flags(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim]) -> None:
@@ -173,12 +188,49 @@ def terminated_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName,
     rules = _rules(task)
 
     def check(topic: TopicName) -> TerminatedTopic:
+        recorded = records.get(topic)
+        if recorded and _is_copied(task, topic, terminated[topic], recorded.record):
+            return TerminatedTopic("", "")
         return TerminatedTopic(users_of(task.green.admin, topic), deletion_refusal(rules, topic))
 
     topics = topics_of(task.green.admin, namespace)
     infos = task.each(topics, lambda topic: stored(task.green.admin, topic))
-    terminated = [topic for topic, info in zip(topics, infos, strict=True) if info and info.migrated]
+    terminated = {topic: info for topic, info in zip(topics, infos, strict=True) if info and info.migrated}
+    if not terminated:
+        return {}
+    with task.blue.store() as store:
+        copied = [topic for topic in recorded_copies(store, namespace) if topic in terminated]
+        records = {topic: read_record(store, topic) for topic in copied}
     return dict(zip(terminated, task.each(terminated, check), strict=True))
+
+
+def _is_copied(task: AnyBlueGreenTask, topic: TopicName, info: InternalInfo, record: CopyRecord) -> bool:
+    """Return whether blue has everything that a terminated topic of green holds for its subscriptions."""
+    stats = check_topic(task.green.admin, topic).stats
+    if not holds_only_copies(info, record) or (stats and stats.has_clients):
+        return False
+    try:
+        return set(cursors_of(info)).issubset(task.blue.admin.subscriptions.names(topic))
+    except AdminNotFound:
+        return False
+
+
+def holds_only_copies(info: InternalInfo, record: CopyRecord) -> bool:
+    """Return whether a terminated topic holds only copies of messages that no subscription lacks on blue.
+
+    Args:
+        info: its stored managed ledger.
+        record: record of its copy. DRAIN has skipped messages on blue only for subscriptions that it names.
+    """
+    # mutant: blue-green/failback-deletes-copies-that-blue-lacks, blue-green/failback-deletes-what-came-after-the-end
+    if record.copied_subscriptions or after_end(info):
+        return False
+    up_to = record.positions.up_to_on_green
+    # mutant: blue-green/failback-deletes-messages-next-to-copies
+    return all(
+        up_to(EntryPosition(ledger, count - 1)) - up_to(EntryPosition(ledger, -1)) == count
+        for ledger, count in lengths_of(info)
+    )
 
 
 def delete_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:

@@ -12,8 +12,9 @@ from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError, AdminUnsupported
 from clients.pulsar.admin.namespaces import Retention
-from clients.pulsar.admin.topics import COMPACTION, REPLICATOR, InternalInfo, TopicStats, is_brokers_cursor
+from clients.pulsar.admin.topics import COMPACTION, REPLICATOR, Client, InternalInfo, TopicStats, is_brokers_cursor
 from clients.pulsar.names import TopicName
+from clients.pulsar.wire.access import NOTE
 from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.status import ProgressTask, ProgressUnit, ReadingName, Side
 
@@ -92,6 +93,11 @@ def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
     """Return whether a topic was terminated by a flip, or does not exist."""
     info = stored(admin, topic)
     return info is None or info.migrated
+
+
+def others_of(clients: Iterable[Client]) -> list[Client]:
+    """Return the clients of a topic that are not our own."""
+    return [client for client in clients if NOTE not in (client.metadata or {})]
 
 
 def traffic_of(stats: TopicStats) -> Traffic:
@@ -205,11 +211,11 @@ def retained(rules: DeletionRules, topic: TopicName, info: InternalInfo) -> str:
 
 def entries_of(info: InternalInfo) -> int:
     """Return the number of stored entries of a terminated topic."""
-    return sum(count for _, count in _lengths(info))
+    return sum(count for _, count in lengths_of(info))
 
 
-def _lengths(info: InternalInfo) -> list[tuple[int, int]]:
-    """Return the ledgers, each with the number of its entries."""
+def lengths_of(info: InternalInfo) -> list[tuple[int, int]]:
+    """Return the ledgers of a terminated topic, each with the number of its entries."""
     end = info.terminated_position
     # Brokers store 0 entries for the last ledger, also after the termination.
     return [
@@ -231,7 +237,7 @@ def _unreplicated(info: InternalInfo) -> Iterator[str]:
             continue
         stored_at = cast("dict[str, Any]", cursor).get("markDelete") if isinstance(cursor, dict) else None
         at = (stored_at["ledgerId"], stored_at["entryId"]) if stored_at else (-1, -1)
-        if any(count and (ledger, count - 1) > at for ledger, count in _lengths(info)):
+        if any(count and (ledger, count - 1) > at for ledger, count in lengths_of(info)):
             yield name.removeprefix(REPLICATOR)
 
 

@@ -60,7 +60,7 @@ def copy_unit(ends: CopyEnds, copy: TopicCopy, check: Callable[[], None]) -> Cop
 
     Args:
         ends: both clusters.
-        copy: the topic.
+        copy: the topic; with `most` 0 nothing more is copied.
         check: called with each entry; an exception of it ends the copy.
     """
     with _fence(ends) as fence, open_cas(ends.store, ends.access) as store:
@@ -181,7 +181,8 @@ class _TopicCopier:
         record, version = recorded
         _, messages, size, *_ = earlier
         sent = unrecorded = 0
-        for position, message in entries:
+        while size - earlier.size < self._copy.most and (entry := next(entries, None)):
+            position, message = entry
             self._check()
             self._fence.check(len(message.data))
             self._unstored.append(position)
@@ -197,8 +198,6 @@ class _TopicCopier:
                 producer.flush()
                 version = self._note(record, version, messages, size)
                 unrecorded = 0
-            if size - earlier.size >= self._copy.most:
-                break
         producer.flush()
         if sent or earlier.entries:
             self._note(record, version, messages, size)

@@ -22,6 +22,7 @@ _MIGRATION = "tests/integration/blue_green/test_migration.py"
 _UNDO = "tests/integration/blue_green/test_undo.py"
 _CLEANUP = "tests/integration/blue_green/test_cleanup.py"
 _FAILBACK = "tests/integration/blue_green/test_failback.py"
+_ADOPTED_COPIES = "tests/unit/blue_green/test_adopted_copies.py"
 _LEFTOVERS = "tests/unit/blue_green/test_leftovers.py"
 _LATE_REQUESTS = "tests/unit/blue_green/test_late_requests.py"
 _FLIP = "tests/integration/blue_green/test_flip.py"
@@ -180,6 +181,13 @@ MUTANTS = mutants(
             ),
             "blue-green/deletion-of-what-another-cluster-lacks": swap("_unreplicated(info)", "()"),
             "blue-green/deletion-of-compacted-tables": becomes("False"),
+            "blue-green/failback-deletes-copies-that-blue-lacks": without(0),
+            "blue-green/failback-deletes-what-came-after-the-end": without(1),
+            "blue-green/failback-deletes-messages-next-to-copies": becomes("return True"),
+        },
+        _ADOPTED_COPIES: {
+            "blue-green/rollback-closes-producers-of-clients": without(2),
+            "blue-green/copies-that-drain-relied-upon-are-given-up": without(2),
         },
         _LATE_REQUESTS: {
             "blue-green/deletion-that-may-arrive-late": swap(

@@ -146,8 +146,8 @@ def _check_ended(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequenc
             "GREEN_ENDED_TOPICS",
             f"{len(waiting)} topics of {task.input.green_cluster} were terminated by an earlier migration, and still "
             f"have messages for others: {summarize(waiting)}",
-            "take the flag of their namespace off and consume these messages, or delete the topics (pulsar-admin "
-            "topics delete)",
+            f"start the migration from {task.input.green_cluster} to {task.input.cluster} again, so that consumers get "
+            "these messages, or give them up and delete the topics (pulsar-admin topics delete)",
         )
     if refused := [f"{name} ({topic.refusal})" for name, topic in terminated if topic.refusal and not topic.needed_by]:
         findings.block(

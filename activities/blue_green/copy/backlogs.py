@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from typing import TypeVar
 
@@ -18,16 +19,19 @@ from activities.blue_green.copy.subscription_copy import (
     SubscriptionCopy,
     copy_tail,
     has_uncopied_entries,
+    read_managed_ledger,
+    read_through_broker,
     seed_topics,
 )
 from activities.blue_green.saved_clients import saved_clients
-from activities.blue_green.topics import check_topic, topics_of
+from activities.blue_green.topics import check_topic, others_of, topics_of
 from activities.lifecycle.step import step
 from activities.pulsar.ledger_ids import ledgers_of
-from clients.cas.store import CasStore
-from clients.errors import StoreConflict
+from clients.cas.store import CasReader, CasStore
+from clients.errors import FinalError, StoreConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import read_flag
+from clients.pulsar.wire.position import EARLIEST
 from clients.zookeeper.coordination import CoordinationReader
 from models.base import Result
 from models.blue_green.claims import FLIPPED
@@ -37,7 +41,9 @@ from models.lifecycle.claim import namespace_record
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.store_url import StoreUrl
 from spark.blue_green.copy_record import recorded_copies
-from spark.blue_green.spec import CopyEnds
+from spark.blue_green.positions import count_after
+from spark.blue_green.spec import CopyEnds, TopicCopy
+from spark.blue_green.tasks import copy_unit
 
 # A round copies messages that were sent during the previous round; the final copy does the rest.
 _SEED_ROUNDS = 5
@@ -159,6 +165,47 @@ def repeat_final_copy(
             f"{copy_result.seconds:.0f} s, longer than quiesce_timeout; increase it"
         )
     return copy_result
+
+
+def adopt_copies(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> None:
+    """Complete the records of a namespace that stays on blue: add the copies that came to green after the last record.
+
+    If the namespace was never flipped, no subscription continues with a copy. Entries that are not copies, and topics
+    with other producers, are left as they are.
+    """
+    if not (topics := recorded_copies(store, guard.namespace)):
+        return
+    copy = _copy_of(task, guard, urgent=True)
+    # After a flip DRAIN may have skipped the backlogs of these subscriptions on blue.
+    is_flipped = bool(guard.require().flipped_in)
+
+    def adopt(topic: TopicName) -> None:
+        copy.fence()
+        # What fails the same way again stays without a record, and counts as the messages of clients.
+        with suppress(FinalError):
+            _adopt_unrecorded(task, copy, topic)
+        recorded = copy.record(topic)
+        # mutant: blue-green/copies-that-drain-relied-upon-are-given-up
+        if recorded and recorded.record.copied_subscriptions and not is_flipped:
+            copy.note(topic, recorded, copied_subscriptions=(), copied_in="")
+
+    task.each(topics, adopt)
+
+
+def _adopt_unrecorded(task: AnyBlueGreenTask, copy: SubscriptionCopy, topic: TopicName) -> None:
+    """Compare entries of green without a record with blue, and add them to the record."""
+    stats = check_topic(task.green.admin, topic).stats
+    recorded = copy.record(topic)
+    # The copy becomes the only producer of the topic, which closes others.
+    # mutant: blue-green/rollback-closes-producers-of-clients
+    if stats is None or recorded is None or others_of(stats.publishers):
+        return
+    last = recorded.record.positions.last
+    _, ledgers = read_managed_ledger(task.green.admin, topic)
+    if stats.publishers or count_after(ledgers, last[1] if last else EARLIEST):
+        inside, lengths = read_managed_ledger(task.blue.admin, topic)
+        topic_copy = TopicCopy(topic, lengths, most=0, through_broker=read_through_broker(inside))
+        copy_unit(copy.ends, topic_copy, copy.check)
 
 
 def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> dict[NamespaceGuard, Idle]:

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from activities.blue_green.topics import others_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnsupported, VersionConflict
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -31,7 +32,6 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.admin.topics import InternalStats
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.access import NOTE
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from clients.stores import open_cas
 from models.blue_green.copies import CopyFigures
@@ -325,8 +325,7 @@ class _Tally:
             stats = green.topics.stats(topic)
         except AdminNotFound as cause:
             raise StoreConflict(f"{topic} is not on the new cluster; provision it there first") from cause
-        others = [publisher for publisher in stats.publishers if NOTE not in (publisher.metadata or {})]
-        if others:
+        if others := others_of(stats.publishers):
             raise StoreConflict(
                 f"{topic} has {len(others)} producers on the new cluster before the flip, the first from "
                 f"{others[0].address}; stop them"

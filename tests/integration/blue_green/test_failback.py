@@ -5,15 +5,21 @@ from __future__ import annotations
 import pytest
 
 from activities.blue_green import cluster
-from activities.blue_green.batch import load
+from activities.blue_green.batch import load, undo
 from activities.blue_green.checks.green import check_failback
+from activities.blue_green.copy import backlogs
 from activities.blue_green.topics import check_topic
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.stored_topics import stored
 from clients.errors import StoreConflict
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
-from pulsar_devstack.traffic.pulsar_client import send_to
+from clients.pulsar.wire.access import NOTE, WireAccess
+from clients.pulsar.wire.producer import RawProducer
+from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
+from spark.blue_green.copy_record import copy_record
+from spark.blue_green.spec import PRODUCER
+from spark.blue_green.tasks import read_record
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.clients.proxy import Proxy
@@ -58,6 +64,64 @@ def test_retained_messages_are_deleted_only_on_request(clusters: Clusters) -> No
     back.end()
 
 
+def test_a_rollback_is_not_kept_from_the_redirect_by_its_copies(clusters: Clusters) -> None:
+    """Blue redirects clients again, although copies came after the last record; the next run copies again."""
+    namespace = "failback/copies"
+    topic = _moved_with_backlog(clusters, namespace)
+    back = _copied_back(clusters, namespace)
+    # As if the last copies had come after the last record, and the worker had been lost since.
+    with back.task() as task, task.blue.store() as store:
+        path = copy_record(str(topic))
+        record, version = read_record(store, topic) or pytest.fail("no record")
+        assert len(record.positions) == 3
+        store.set(path, record.model_copy(update={"runs": ()}).encode(), version)
+    # Each producer gets one message through while writes are held back. It is not copied by a rollback.
+    client = quiet_client(clusters.green.broker_url)
+    client.create_producer(str(topic)).send(b"late")
+    with _our_producer(clusters, topic):
+        undone = back.batch(undo.undo)
+    client.close()
+    assert (undone.undone, undone.notes) == (True, ())
+    assert _redirects(clusters, namespace)
+    assert clusters.blue_admin.topics.internal_stats(topic).number_of_entries == 3
+    wait_for("the end of the topic", lambda: _is_ended(clusters, topic), 20)
+    # As after the restart of its brokers, which a failback asks for.
+    clusters.blue_admin.topics.unload(topic)
+    back.end()
+
+    again = _back(clusters, namespace, run_id="run-2")
+    assert "GREEN_ENDED_TOPICS" not in _blockers(again, namespace)
+    again.whole(cluster.register)
+    again.batch(load.load)
+    assert not _is_ended(clusters, topic)
+    assert not again.quiesce().busy
+    assert again.batch(backlogs.final_copy).proof.unacknowledged == 4
+    assert again.batch(undo.undo).undone
+    again.end()
+
+
+def test_messages_of_clients_are_not_taken_for_copies(clusters: Clusters) -> None:
+    """A client that found blue without its flag sent a message, and left: both serve, and nothing is deleted."""
+    namespace = "failback/sent"
+    topic = _moved_with_backlog(clusters, namespace)
+    back = _copied_back(clusters, namespace)
+    send_to(clusters.blue.broker_url, [str(topic)])
+    undone = back.batch(undo.undo)
+    assert undone.undone
+    assert undone.notes[0].startswith(f"{namespace}: both blue and green serve its clients now: 1 topics")
+    assert not _redirects(clusters, namespace)
+    # An operator has blue redirect its clients again.
+    clusters.blue_admin.namespaces.set_migrated(namespace, migrated=True)
+    wait_for("the end of the topic", lambda: _is_ended(clusters, topic), 20)
+    back.end()
+    again = _back(clusters, namespace, run_id="run-2")
+    assert "subscription idle" in _blockers(again, namespace)["GREEN_ENDED_TOPICS"]
+    again.whole(cluster.register)
+    with pytest.raises(StoreConflict, match="must not be deleted"):
+        again.batch(load.load)
+    again.end()
+
+
 def test_deletions_are_sent_to_the_owning_brokers(clusters: Clusters) -> None:
     """A proxy in front of the admin interface, which could keep a request for long, never gets one that removes."""
     namespace = "failback/proxied"
@@ -75,6 +139,52 @@ def test_deletions_are_sent_to_the_owning_brokers(clusters: Clusters) -> None:
                 change=lambda admin: admin.topics.delete(topic),
             )
     assert clusters.blue_admin.topics.names(namespace) == []
+
+
+def _moved_with_backlog(clusters: Clusters, namespace: str) -> TopicName:
+    """Move a namespace to green, and send three messages there that an idle subscription needs."""
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    clusters.blue_admin.subscriptions.create(topic, "idle")
+    there = Steps(clusters, namespace)
+    there.move()
+    there.finish()
+    send_to(clusters.green.broker_url, 3 * [str(topic)])
+    return topic
+
+
+def _back(clusters: Clusters, namespace: str, run_id: str = "run-1") -> Steps:
+    back = Steps(clusters, namespace, run_id=run_id)
+    back.input = clusters.failback_input(
+        namespaces=[namespace], idle_subscriptions="copy", quiesce_timeout="PT1M", complete_cluster=False
+    )
+    return back
+
+
+def _copied_back(clusters: Clusters, namespace: str) -> Steps:
+    """Return a failback right before its flip, with copies on blue, and blue without its flag."""
+    back = _back(clusters, namespace)
+    back.whole(cluster.register)
+    back.batch(load.load)
+    assert not back.quiesce().busy
+    assert back.batch(backlogs.final_copy).proof.unacknowledged == 3
+    assert not _redirects(clusters, namespace)
+    return back
+
+
+def _our_producer(clusters: Clusters, topic: TopicName) -> RawProducer:
+    """Return a producer of copies of an attempt that froze."""
+    return RawProducer(
+        clusters.blue.broker_url,
+        topic,
+        WireAccess(),
+        name=PRODUCER,
+        notes={NOTE: "blue-green/green"},
+        on_stored=lambda _: None,
+    )
+
+
+def _redirects(clusters: Clusters, namespace: str) -> bool:
+    return clusters.blue_admin.namespaces.policies(namespace).migrated
 
 
 def _blockers(steps: Steps, namespace: str) -> dict[str, str]:

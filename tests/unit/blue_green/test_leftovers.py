@@ -7,21 +7,23 @@ from typing import cast
 
 import pytest
 
+from activities.blue_green.failback import holds_only_copies
 from activities.blue_green.topics import DeletionRules, needed_by, retained
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.admin.topics import InternalInfo, is_brokers_cursor
 from clients.pulsar.names import TopicName
+from spark.blue_green.copy_record import CopyRecord
 
 _TOPIC = TopicName.parse("persistent://t/space/topic")
+_END = {"ledgerId": 6, "entryId": 1}
 _OWN = ["__compaction", "pulsar.dedup", "pulsar.repl.far"]
 
 
 def _ended(cursors: dict[str, object]) -> InternalInfo:
     """Return a topic with three entries in ledger 5 and two in ledger 6, in which it was ended."""
     ledgers = [{"ledgerId": 5, "entries": 3}, {"ledgerId": 6, "entries": 0}]
-    ended = {"ledgerId": 6, "entryId": 1}
-    return InternalInfo.model_validate({"ledgers": ledgers, "terminatedPosition": ended, "cursors": cursors})
+    return InternalInfo.model_validate({"ledgers": ledgers, "terminatedPosition": _END, "cursors": cursors})
 
 
 @pytest.mark.parametrize("name", _OWN)
@@ -68,6 +70,36 @@ def test_a_compacted_table_is_lost_with_its_topic(entries: int) -> None:
     assert retained(_rules(), _TOPIC, compacted) == refusal
     assert not retained(_rules(), _TOPIC, plain)
     assert not retained(_rules(discard=True), _TOPIC, compacted)
+
+
+# Two ledgers of green with three and two entries: `_ended`.
+_COPIES = CopyRecord(start=(1, -1), runs=((1, 0, 5, 0, 3), (1, 3, 6, 0, 2)))
+
+
+def test_copies_are_recognized() -> None:
+    """A topic whose entries are all in the record of a copy holds only copies, also if its first ledger is deleted."""
+    assert holds_only_copies(_ended({"orders": {}}), _COPIES)
+    trimmed = InternalInfo.model_validate({"ledgers": [{"ledgerId": 6}], "terminatedPosition": _END})
+    assert holds_only_copies(trimmed, _COPIES)
+
+
+@pytest.mark.parametrize("runs", [(), ((1, 0, 5, 0, 3),), ((1, 0, 5, 0, 3), (1, 3, 6, 0, 1)), ((1, 0, 5, 0, 6),)])
+def test_other_messages_are_not_copies(runs: tuple[tuple[int, int, int, int, int], ...]) -> None:
+    """A topic with an entry that is not in the record may hold messages of clients."""
+    assert not holds_only_copies(_ended({}), CopyRecord(start=(1, -1), runs=runs))
+
+
+def test_copies_that_a_subscription_continues_with_stay() -> None:
+    """Once the cursors are on green, the backlog may have been skipped on blue, so that only green has it."""
+    placed = _COPIES.model_copy(update={"copied_subscriptions": ("orders",)})
+    assert not holds_only_copies(_ended({"orders": {}}), placed)
+
+
+def test_messages_after_the_end_are_not_copies() -> None:
+    """A topic that its broker opened again after its end may hold messages in a ledger of unknown length."""
+    ledgers = [{"ledgerId": 5, "entries": 3}, {"ledgerId": 6}, {"ledgerId": 7}]
+    reopened = InternalInfo.model_validate({"ledgers": ledgers, "terminatedPosition": _END})
+    assert not holds_only_copies(reopened, _COPIES)
 
 
 def _rules(*, discard: bool = False) -> DeletionRules:
