@@ -34,7 +34,7 @@ from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.records.cluster_flag import set_cluster_flag
-from clients.pulsar.records.namespace_flag import read_flag
+from clients.pulsar.records.namespace_flag import read_flag, rewrite_flag
 from models.blue_green.claims import BlueGreenClaim, ChangedSetting, NamespaceClaim, Stage, is_held_back
 from models.blue_green.results import Completion, Released
 from models.defects import has_defect
@@ -270,15 +270,17 @@ def _wait_until_applied(task: AnyBlueGreenTask, name: str, value: str) -> None:
 def _restore_after_earlier_run(task: AnyBlueGreenTask, store: CasStore) -> tuple[str, ...]:
     """Restore what an earlier run left changed when it ended during a batch; return `Released.notes`."""
     claims, notes = records(store), list[str]()
-    redirected = redirected_namespaces(task, store, claims)
-    for namespace, record in claims.items():
-        if record.stage is Stage.KEPT:
-            continue
-        guard = NamespaceGuard(store, task.attempt, namespace)
+    unfinished = [name for name, record in claims.items() if record.stage is not Stage.KEPT]
+    guards = [NamespaceGuard(store, task.attempt, namespace) for namespace in unfinished]
+    for guard in guards:
         guard.take()
+        # mutant: blue-green/flag-of-a-run-that-was-terminated
+        rewrite_flag(store, guard.namespace, guard.require)
+    redirected = redirected_namespaces(task, store, unfinished)
+    for guard in guards:
         notes.append(lift_limit_if_terminated(task, guard))
         # The record alone does not tell: it is written before the change.
-        if namespace not in redirected:
+        if guard.namespace not in redirected:
             notes += [restore_policy(task, guard, INACTIVE), restore_redirect(task, guard, store)]
     return tuple(filter(None, notes))
 

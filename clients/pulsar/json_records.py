@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from clients.cas.store import CasReader, CasStore, Node, retry
@@ -55,6 +56,26 @@ def change_record(store: CasStore, path: str, fence: Callable[[], object], chang
         store.set(path, encoded(wanted), node.version)
 
     retry(once, path)
+
+
+def rewrite_record(store: CasStore, path: str, fence: Callable[[], object]) -> Record | None:
+    """Write a record as it is, and return it; None if there is none.
+
+    An earlier attempt may have frozen before its change of the record. Where the current one decides by what it reads,
+    and perhaps against a change of its own, it calls this first: the frozen change fails from then on.
+
+    Args:
+        store: the metadata store of the brokers.
+        path: of the record.
+        fence: see `change_record`.
+
+    Raises:
+        StoreContention: others changed the record again and again.
+        StoreProtocolError: it has another form.
+    """
+    with suppress(StoreNotFound):
+        change_record(store, path, fence, lambda record: record)  # mutant: blue-green/decision-before-a-late-change
+    return read_record(store, path)
 
 
 def parsed(node: Node, path: str) -> Record:

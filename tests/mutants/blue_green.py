@@ -33,6 +33,8 @@ _CLIENT_VERSIONS = "tests/unit/blue_green/test_client_versions.py"
 _CUT_MESSAGES = "tests/unit/blue_green/test_cut_messages.py"
 _INTEGRATION_TOPIC_USE = "tests/integration/blue_green/test_topic_use.py"
 _NAMES = "tests/unit/blue_green/test_names.py"
+_FROZEN_FLAGS = "tests/unit/blue_green/test_frozen_flags.py"
+_INTEGRATION_FROZEN_FLAGS = "tests/integration/blue_green/test_frozen_flags.py"
 
 MUTANTS = mutants(
     {
@@ -50,6 +52,12 @@ MUTANTS = mutants(
         },
         f"{_TRAPS}::test_a_batch_that_takes_long_to_check_is_not_flipped": {
             "blue-green/check-that-takes-too-long": swap("time.monotonic() - since", "0.0"),
+        },
+        _FROZEN_FLAGS: {
+            "blue-green/decision-before-a-late-change": drop,
+        },
+        f"{_INTEGRATION_FROZEN_FLAGS}::test_a_run_that_was_terminated_changes_no_flag_in_the_next": {
+            "blue-green/flag-of-a-run-that-was-terminated": drop,
         },
         _THROTTLE: {
             "blue-green/limit-by-what-is-stored": becomes("not rate"),

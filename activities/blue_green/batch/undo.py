@@ -21,7 +21,7 @@ from clients.pulsar.admin.errors import AdminConflict, AdminUnreachable
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.managed_ledgers import without_termination
 from clients.pulsar.names import TopicName
-from clients.pulsar.records.namespace_flag import read_flag, set_flag
+from clients.pulsar.records.namespace_flag import rewrite_flag, set_flag
 from models.blue_green.claims import Stage, TopicClients
 from models.blue_green.results import Undone
 from models.lifecycle.failures import NAMED
@@ -48,11 +48,11 @@ def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
     # Taken first, so that late writes of an earlier attempt find a changed record.
     # mutant: blue-green/undo-of-an-earlier-run
     ours = [guard for guard in guards if guard.take().flipped_in == task.attempt.run_id]
-    others = [guard.namespace for guard in guards if guard not in ours]
-    redirected = redirected_namespaces(task, store, others) | {name for name in others if read_flag(store, name)}
-    for guard in guards:
-        if guard not in ours and guard.namespace not in redirected:
-            _take_flag_off(guard, store)
+    others = [guard for guard in guards if guard not in ours]
+    flagged = {guard.namespace for guard in others if rewrite_flag(store, guard.namespace, guard.require)}
+    redirected = redirected_namespaces(task, store, [guard.namespace for guard in others]) | flagged
+    for guard in others:
+        if guard.namespace not in redirected:
             _keep_on_blue(task, guard)
     obstacles = dict.fromkeys(sorted(redirected), "an earlier run redirected its clients to green; its flip continues")
     silent: set[str] = set()
@@ -187,15 +187,11 @@ def _obstacle(task: AnyBlueGreenTask, store: CasReader, terminated: Sequence[Top
 
 
 def _clear_flag(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, silent: set[str]) -> None:
-    _take_flag_off(guard, store)
-    # mutant: blue-green/rollback-that-waits-for-a-silent-broker
-    wait_until_seen(task, guard.namespace, migrated=False, silent=silent)
-
-
-def _take_flag_off(guard: NamespaceGuard, store: CasStore) -> None:
     # Written in any case: an earlier attempt that froze before its write must find a changed version.
     with suppress(StoreNotFound):
         set_flag(store, guard.namespace, guard.require, migrated=False)
+    # mutant: blue-green/rollback-that-waits-for-a-silent-broker
+    wait_until_seen(task, guard.namespace, migrated=False, silent=silent)
 
 
 def _keep_on_blue(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:

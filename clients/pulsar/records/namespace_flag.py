@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clients.cas.store import CasReader, CasStore
-from clients.pulsar.json_records import change_record, parsed, read_record
+from clients.pulsar.json_records import Record, change_record, parsed, read_record, rewrite_record
 
 _FLAG = "migrated"
 
@@ -24,7 +24,15 @@ def read_flag(store: CasReader, namespace: str) -> bool:
     Raises:
         StoreProtocolError: the record has another form.
     """
-    return bool((read_record(store, _path(namespace)) or {}).get(_FLAG))
+    return _value(read_record(store, _path(namespace)))
+
+
+def rewrite_flag(store: CasStore, namespace: str, fence: Callable[[], object]) -> bool:
+    """Return whether a namespace's clients are sent to another cluster, after the record was written as it is.
+
+    No earlier attempt can change the flag from then on; see `rewrite_record`.
+    """
+    return _value(rewrite_record(store, _path(namespace), fence))
 
 
 def flag_time(store: CasReader, namespace: str) -> int | None:
@@ -48,6 +56,10 @@ def set_flag(store: CasStore, namespace: str, fence: Callable[[], object], *, mi
     """
     # mutant: blue-green/flag-without-fence
     change_record(store, _path(namespace), fence, lambda policies: {**policies, _FLAG: migrated})
+
+
+def _value(record: Record | None) -> bool:
+    return bool((record or {}).get(_FLAG))
 
 
 def _path(namespace: str) -> str:

@@ -159,7 +159,7 @@ def _unended(monkeypatch: pytest.MonkeyPatch, held: _HeldBack, *, minutes: float
 
     monkeypatch.setattr(termination, "terminate_topics", terminate_topics)
     for module in (drain, write_limit, undo):
-        monkeypatch.setattr(module, "read_flag", flag)
+        monkeypatch.setattr(module, "rewrite_flag" if module is undo else "read_flag", flag)
         monkeypatch.setattr(module, "lift_publish_limit", lift_publish_limit)
     monkeypatch.setattr(drain, "saved_clients", clients)
     monkeypatch.setattr(undo, "redirected_namespaces", redirected_namespaces)

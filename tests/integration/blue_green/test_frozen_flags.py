@@ -1,0 +1,48 @@
+"""Attempts that froze right before they wrote a flag, and continue after others decided by that flag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from activities.blue_green import cluster
+from activities.blue_green.batch import flip
+from clients.errors import Superseded
+from clients.pulsar.records.namespace_flag import read_flag, set_flag
+from models.blue_green.claims import Stage
+from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.steps import Steps, make_namespace, take
+
+
+@pytest.mark.parametrize("flipped", [False, True], ids=["before the flip", "after the flip"])
+def test_a_run_that_was_terminated_changes_no_flag_in_the_next(clusters: Clusters, *, flipped: bool) -> None:
+    """The next run takes the namespace for what its flag says, so the flag stays as it is then."""
+    namespace = f"frozen/{'flipped' if flipped else 'waiting'}"
+    make_namespace(clusters, namespace, "topic")
+    lost, following = Steps(clusters, namespace), Steps(clusters, namespace, run_id="run-2")
+    lost.begin()
+    assert not lost.quiesce().busy
+    if flipped:
+        lost.batch(flip.flip)
+    with lost.task() as task, task.blue.store() as store:
+        (guard,) = take(task, store, [namespace])
+        guard.note(stage=Stage.FLIPPED, flipped_in="run-1")
+        fence = _frozen(guard.require, lambda: following.whole(cluster.register))
+        with pytest.raises(Superseded):
+            set_flag(store, namespace, fence, migrated=not flipped)
+        assert read_flag(store, namespace) is flipped
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+    following.end()
+
+
+def _frozen(require: Callable[[], object], then: Callable[[], object]) -> Callable[[], None]:
+    """Return a fence that lets an attempt pass, after which it freezes once, until something else was done."""
+    waiting = [then]
+
+    def fence() -> None:
+        require()
+        if waiting:
+            waiting.pop()()
+
+    return fence
