@@ -38,7 +38,7 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import InternalInfo
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.cluster_flag import read_cluster_flag, set_cluster_flag
-from clients.pulsar.records.namespace_flag import read_flag, set_flag
+from clients.pulsar.records.namespace_flag import read_flag, rewrite_flag, set_flag
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from models.blue_green.claims import BlueGreenClaim, NamespaceClaim, Stage
 from models.lifecycle.claim import Changed, namespace_record
@@ -123,11 +123,15 @@ def restore_redirect(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasRe
     if not guard.require().green_flag:
         return ""
     adopt_copies(task, guard, store)
-    topics = topics_of(task.green.admin, guard.namespace)
-    uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
-    used = [topic for topic, used in zip(topics, uses, strict=True) if used]
-    if not used:
-        with task.green.store() as green_store:
+    used: list[TopicName] = []
+    with task.green.store() as green_store:
+        # With the flag on, an earlier attempt has decided.
+        # mutant: blue-green/redirect-by-a-late-rollback
+        if not rewrite_flag(green_store, guard.namespace, guard.require):
+            topics = topics_of(task.green.admin, guard.namespace)
+            uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
+            used = [topic for topic, used in zip(topics, uses, strict=True) if used]
+        if not used:
             set_flag(green_store, guard.namespace, guard.require, migrated=True)
             if changed := _noted_policy(green_store, guard.namespace):
                 compare_and_set_policy(green_store, guard, INACTIVE, changed)

@@ -59,6 +59,11 @@ MUTANTS = mutants(
         f"{_INTEGRATION_FROZEN_FLAGS}::test_a_run_that_was_terminated_changes_no_flag_in_the_next": {
             "blue-green/flag-of-a-run-that-was-terminated": drop,
         },
+        f"{_INTEGRATION_FROZEN_FLAGS}::test_a_redirect_is_not_restored_after_clients_came": {
+            "blue-green/redirect-by-a-late-rollback": swap(
+                "rewrite_flag(green_store, guard.namespace, guard.require)", "read_flag(green_store, guard.namespace)"
+            ),
+        },
         _THROTTLE: {
             "blue-green/limit-by-what-is-stored": becomes("not rate"),
             "blue-green/quiet-before-bookies-have-confirmed": becomes("busy = []"),

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from activities.blue_green import cluster
-from activities.blue_green.batch import flip
+from activities.blue_green.batch import flip, load, undo
 from clients.errors import Superseded
 from clients.pulsar.records.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import Stage
+from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 
@@ -34,6 +35,31 @@ def test_a_run_that_was_terminated_changes_no_flag_in_the_next(clusters: Cluster
         assert read_flag(store, namespace) is flipped
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
     following.end()
+
+
+def test_a_redirect_is_not_restored_after_clients_came(clusters: Clusters) -> None:
+    """A client sends to the old cluster while an attempt at a rollback is frozen: both serve, as the next reports."""
+    namespace = "frozen/redirect"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    there = Steps(clusters, namespace)
+    there.move()
+    there.finish()
+    back = Steps(clusters, namespace)
+    back.input = clusters.failback_input(namespaces=[namespace], complete_cluster=False)
+    back.whole(cluster.register)
+    back.batch(load.load)
+
+    def repeat() -> None:
+        send_to(clusters.blue.broker_url, [str(topic)])
+        (note,) = back.batch(undo.undo).notes
+        assert note.startswith(f"{namespace}: both blue and green serve its clients now")
+
+    with back.task() as task, task.blue.store() as store, task.green.store() as green_store:
+        (guard,) = take(task, store, [namespace])
+        with pytest.raises(Superseded):
+            set_flag(green_store, namespace, _frozen(guard.require, repeat), migrated=True)
+        assert not read_flag(green_store, namespace)
+    back.end()
 
 
 def _frozen(require: Callable[[], object], then: Callable[[], object]) -> Callable[[], None]:
