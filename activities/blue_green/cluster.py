@@ -11,6 +11,7 @@ from activities.blue_green.failback import (
     delete_old_record,
     restore_cluster_flag,
     restore_redirect,
+    rewrite_remaining_flags,
 )
 from activities.blue_green.listing import is_of_brokers, namespaces_of
 from activities.blue_green.namespace_redirect import (
@@ -33,7 +34,7 @@ from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterMigration
-from clients.pulsar.records.cluster_flag import set_cluster_flag
+from clients.pulsar.records.cluster_flag import rewrite_cluster_flag, set_cluster_flag
 from clients.pulsar.records.namespace_flag import read_flag, rewrite_flag
 from models.blue_green.claims import BlueGreenClaim, ChangedSetting, NamespaceClaim, Stage, is_held_back
 from models.blue_green.results import Completion, Released
@@ -62,7 +63,12 @@ def register(task: BlueGreenTask) -> Released:
         guard = task.keeper(blue)
         guard.take()
         guard.require()
-        task.keeper(green).take()
+        green_keeper = task.keeper(green)
+        green_keeper.take()
+        # COMPLETE or the rollback of an earlier run may have frozen before it set them.
+        # mutant: blue-green/flag-of-the-cluster-by-a-terminated-run
+        rewrite_cluster_flag(blue, task.input.cluster, guard.require)
+        rewrite_cluster_flag(green, task.input.green_cluster, green_keeper.require)
         notes = _restore_after_earlier_run(task, blue)
         forget_failed_items(blue)
     return Released(notes=notes)
@@ -94,6 +100,10 @@ def complete(task: BlueGreenTask) -> Completion:
     with task.blue.store() as store:
         guard = task.keeper(store)
         guard.renew()
+        # mutant: blue-green/flag-of-the-cluster-by-a-late-attempt
+        rewrite_cluster_flag(store, task.input.cluster, guard.require)
+        if sets_cluster_flag(task):
+            rewrite_remaining_flags(task, guard)
         moved, _ = split_namespaces(task, store)
         busy = [item for namespace in moved for item in _busy(task, namespace)]
         # Namespaces may have been created while topics were checked.

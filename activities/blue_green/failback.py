@@ -37,7 +37,7 @@ from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import InternalInfo
 from clients.pulsar.names import TopicName
-from clients.pulsar.records.cluster_flag import read_cluster_flag, set_cluster_flag
+from clients.pulsar.records.cluster_flag import rewrite_cluster_flag, set_cluster_flag
 from clients.pulsar.records.namespace_flag import read_flag, rewrite_flag, set_flag
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from models.blue_green.claims import BlueGreenClaim, NamespaceClaim, Stage
@@ -82,7 +82,8 @@ def restore_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenCla
     """Set the flag of the whole of green again, if no namespace has moved back."""
     if not guard.require().cluster_flag:
         return
-    flag = read_cluster_flag(store, task.input.green_cluster)
+    # mutant: blue-green/flag-of-green-by-a-late-rollback
+    flag = rewrite_cluster_flag(store, task.input.green_cluster, guard.require)
     is_unchanged = all(read_flag(store, own_namespace) for own_namespace in _own_namespaces(task))
     if is_unchanged and flag and flag.migrated_cluster_url:
         _set_cluster_flag(task, guard, store, migrated=True)
@@ -170,6 +171,13 @@ def clear_remaining_flags(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenCl
         for namespace in flagged_namespaces(store, _own_namespaces(task)):
             set_flag(store, namespace, guard.require, migrated=False)
             wait_until_seen_off(task, namespace)
+
+
+def rewrite_remaining_flags(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim]) -> None:
+    """Write green's remaining flags as they are: an earlier attempt may have frozen before it took one off."""
+    with task.green.store() as store:
+        for namespace in flagged_namespaces(store, _own_namespaces(task)):
+            rewrite_flag(store, namespace, guard.require)
 
 
 # Terminated topics ----------------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ MUTANTS = mutants(
         },
         _FROZEN_FLAGS: {
             "blue-green/decision-before-a-late-change": drop,
+            "blue-green/flag-of-green-by-a-late-rollback": becomes("ClusterMigration(migrated=False)"),
         },
         f"{_INTEGRATION_FROZEN_FLAGS}::test_a_run_that_was_terminated_changes_no_flag_in_the_next": {
             "blue-green/flag-of-a-run-that-was-terminated": drop,
@@ -63,6 +64,10 @@ MUTANTS = mutants(
             "blue-green/redirect-by-a-late-rollback": swap(
                 "rewrite_flag(green_store, guard.namespace, guard.require)", "read_flag(green_store, guard.namespace)"
             ),
+        },
+        f"{_INTEGRATION_FROZEN_FLAGS}::test_the_flag_of_the_cluster_is_not_set_over_what_stays": {
+            "blue-green/flag-of-the-cluster-by-a-late-attempt": drop,
+            "blue-green/flag-of-the-cluster-by-a-terminated-run": drop,
         },
         _THROTTLE: {
             "blue-green/limit-by-what-is-stored": becomes("not rate"),

@@ -9,13 +9,20 @@ from collections.abc import Callable
 
 from clients.cas.store import CasReader, CasStore, retry
 from clients.pulsar.admin.clusters import ClusterMigration
-from clients.pulsar.json_records import Record, encoded, parsed, read_record
+from clients.pulsar.json_records import Record, encoded, parsed, read_record, rewrite_record
 
 
 def read_cluster_flag(store: CasReader, cluster: str) -> ClusterMigration | None:
     """Return whether a cluster's clients are sent to another one, and where to; None if that was never set."""
-    record = read_record(store, _path(cluster))
-    return None if record is None else ClusterMigration.model_validate(record)
+    return _value(read_record(store, _path(cluster)))
+
+
+def rewrite_cluster_flag(store: CasStore, cluster: str, fence: Callable[[], object]) -> ClusterMigration | None:
+    """Return the same as `read_cluster_flag`, after the record was written as it is.
+
+    No earlier attempt can change the flag from then on; see `rewrite_record`.
+    """
+    return _value(rewrite_record(store, _path(cluster), fence))
 
 
 def set_cluster_flag(
@@ -52,6 +59,10 @@ def set_cluster_flag(
         return wanted
 
     return retry(once, path)
+
+
+def _value(record: Record | None) -> ClusterMigration | None:
+    return None if record is None else ClusterMigration.model_validate(record)
 
 
 def _path(cluster: str) -> str:

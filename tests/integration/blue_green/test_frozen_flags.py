@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from activities.blue_green import cluster
 from activities.blue_green.batch import flip, load, undo
+from activities.blue_green.context import BlueGreenTask
 from clients.errors import Superseded
+from clients.pulsar.admin.clusters import ClusterMigration
+from clients.pulsar.records.cluster_flag import read_cluster_flag, set_cluster_flag
 from clients.pulsar.records.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import Stage
 from pulsar_devstack.traffic.pulsar_client import send_to
-from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 
 
@@ -60,6 +64,29 @@ def test_a_redirect_is_not_restored_after_clients_came(clusters: Clusters) -> No
             set_flag(green_store, namespace, _frozen(guard.require, repeat), migrated=True)
         assert not read_flag(green_store, namespace)
     back.end()
+
+
+@pytest.mark.parametrize("step", [cluster.complete, cluster.register], ids=["next attempt", "next run"])
+def test_the_flag_of_the_cluster_is_not_set_over_what_stays(
+    clusters: Clusters, step: Callable[[BlueGreenTask], Any], request: pytest.FixtureRequest
+) -> None:
+    """A namespace was created while COMPLETE was frozen: neither its next attempt nor a later run sets the flag."""
+    namespace = f"frozen/{request.node.callspec.id.replace(' ', '-')}"
+    make_namespace(clusters, namespace, "topic")
+    steps = Steps(clusters, namespace, complete_cluster=True)
+    steps.move()
+    wanted = ClusterMigration(migrated=True, migrated_cluster_url=clusters.green_urls)
+    try:
+        with steps.task() as task, task.blue.store() as store:
+            keeper = task.keeper(store)
+            keeper.renew()
+            with pytest.raises(Superseded):
+                set_cluster_flag(store, BLUE, _frozen(keeper.require, lambda: steps.whole(step)), lambda _: wanted)
+            flag = read_cluster_flag(store, BLUE)
+        assert flag == wanted.model_copy(update={"migrated": False})
+    finally:
+        clusters.blue_admin.clusters.set_migration(BLUE, clusters.green_urls, migrated=False)
+        steps.end()
 
 
 def _frozen(require: Callable[[], object], then: Callable[[], object]) -> Callable[[], None]:

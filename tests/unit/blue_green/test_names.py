@@ -123,6 +123,8 @@ def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch)
     answers: dict[str, object] = {
         "split_namespaces": ([], ["public/default", "shop/old"]),
         "records": {},
+        "rewrite_cluster_flag": None,
+        "rewrite_remaining_flags": None,
         "restore_settings": ([], 0),
     }
     for name, answer in answers.items():
@@ -134,9 +136,9 @@ def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch)
 
     for release, defect in (("4.0.1", "SYSTEM_TOPICS_FLAGGED"), ("4.0.2", "")):
         double = SimpleNamespace(
-            input=SimpleNamespace(complete_cluster=True),
+            input=SimpleNamespace(complete_cluster=True, cluster="blue"),
             blue=SimpleNamespace(release=parse_release(release), store=store),
-            keeper=_always(SimpleNamespace(renew=_always(None))),
+            keeper=_always(SimpleNamespace(renew=_always(None), require=_always(None))),
         )
         done = cluster.complete(cast("BlueGreenTask", double))
         assert (done.flagged, done.not_moved, done.stayed, done.defect) == (
