@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from activities.blue_green.context import REQUEST_LIMIT, AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, holds_claim
+from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, holds_claim
 from activities.blue_green.copy.subscription_copy import forget_copies
 from activities.blue_green.failback import (
     clear_remaining_flags,
@@ -35,6 +35,7 @@ from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.records.cluster_flag import rewrite_cluster_flag, set_cluster_flag
+from clients.pulsar.records.dynamic_settings import change_dynamic_settings, read_dynamic_settings
 from clients.pulsar.records.namespace_flag import read_flag, rewrite_flag
 from models.blue_green.claims import BlueGreenClaim, ChangedSetting, NamespaceClaim, Stage, is_held_back
 from models.blue_green.results import Completion, Released
@@ -80,7 +81,7 @@ def disable_load_shedding(task: BlueGreenTask) -> None:
     with task.blue.store() as store:
         guard = task.keeper(store)
         claim = guard.renew()  # mutant: blue-green/late-step-takes-the-claim
-        dynamic, overridden = set(task.blue.admin.brokers.dynamic_names()), task.blue.admin.brokers.dynamic_values()
+        dynamic, overridden = set(task.blue.admin.brokers.dynamic_names()), read_dynamic_settings(store)
         running = task.blue.admin.brokers.runtime_configuration()
         changes = {name: value for name, value in KEEP_LOADED.items() if name in dynamic and running.get(name) != value}
         noted = {
@@ -89,8 +90,7 @@ def disable_load_shedding(task: BlueGreenTask) -> None:
         }
         # Values that an earlier attempt noted are older, so they are the operator's.
         guard.renew(settings={**noted, **claim.settings})
-        for name, value in changes.items():
-            _set_dynamic(task, guard, name, value)
+        change_dynamic_settings(store, guard.require, lambda settings: {**settings, **changes})
         _store_url(task, guard, store)
 
 
@@ -116,7 +116,7 @@ def complete(task: BlueGreenTask) -> Completion:
         claims = records(store)
         undrained = [namespace for namespace, record in claims.items() if record.stage is Stage.FLIPPED]
         if not undrained:  # mutant: blue-green/load-shedding-while-topics-drain
-            restore_settings(task, guard)
+            restore_settings(task, guard, store)
         # The grace window may be long, and no batch runs any more.
         for namespace, record in claims.items():
             if is_held_back(record):
@@ -143,13 +143,9 @@ def release(task: BlueGreenTask) -> Released:
             # It was never taken, or an earlier attempt released it; nothing else is to be restored.
             return Released()
         guard.renew()
-        changed, restored = restore_settings(task, guard, forget=False)
+        changed, restored = restore_settings(task, guard, blue)
         moved = sum(1 for namespace in recorded_namespaces(blue) if read_flag(blue, namespace))
-        # No request of an earlier attempt can arrive after this pause.
-        task.context.pause(REQUEST_LIMIT + 1)
-        changed_again, _ = restore_settings(task, guard)
-        names = dict.fromkeys([*changed, *changed_again])
-        notes = [f"the setting {name} was changed during the migration; it keeps its new value" for name in names]
+        notes = [f"the setting {name} was changed during the migration; it keeps its new value" for name in changed]
         notes += undrained_notes(task, blue)
         not_released = ""
         try:
@@ -182,7 +178,7 @@ def finish(task: BlueGreenTask) -> Released:
                 guard = task.keeper(blue)
                 if holds_claim(task, blue):
                     guard.renew()
-                    restore_settings(task, guard)
+                    restore_settings(task, guard, blue)
                     notes += undrained_notes(task, blue)
                     notes += _forget_records(task, blue, green, guard.require)
                     # Blue's claim last: its holder may repeat this step.
@@ -196,30 +192,34 @@ def finish(task: BlueGreenTask) -> Released:
 
 
 def restore_settings(
-    task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], *, forget: bool = True
+    task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore
 ) -> tuple[list[str], int]:
-    """Restore dynamic settings; return those that others have changed since, and the number of restored ones.
-
-    Args:
-        task: the step.
-        guard: guard of blue's claim.
-        forget: delete the previous values from the claim; not while a late request of an earlier attempt may arrive.
-    """
+    """Restore dynamic settings; return those that others have changed since, and the number of restored ones."""
     settings = guard.require().settings
     if not settings:
         return [], 0
-    now = task.blue.admin.brokers.dynamic_values()
-    # The previous value is there if an earlier attempt was lost in this function.
-    ours = {
-        name: setting
+    # Written in any case: an earlier attempt that froze before its write must find a changed version.
+    # mutant: blue-green/settings-of-a-late-attempt
+    now = change_dynamic_settings(store, guard.require, lambda stored: {**stored, **_previous(settings, stored)})
+    previous = _previous(settings, now)
+    added = {name: value for name, value in previous.items() if not settings[name].overridden}
+    # After the removal brokers keep the last value until they restart, so each must have the previous one before.
+    for name, value in added.items():
+        _wait_until_applied(task, name, value)
+    if added:
+        change_dynamic_settings(store, guard.require, lambda stored: dict(stored.items() - added.items()))
+    guard.renew(settings={})
+    return [name for name in settings if name in now and name not in previous], len(previous)
+
+
+def _previous(settings: Mapping[str, ChangedSetting], stored: Mapping[str, str]) -> dict[str, str]:
+    """Return the previous values of settings that only this migration has changed."""
+    # The previous value is there if an earlier attempt was lost after it had restored it.
+    return {
+        name: str(setting.before)
         for name, setting in settings.items()
-        if name in now and now[name] in (setting.ours, setting.before)
+        if name in stored and stored[name] in (setting.ours, setting.before)
     }
-    for name, setting in ours.items():
-        _restore(task, guard, name, setting)
-    if forget:
-        guard.renew(settings={})
-    return [name for name in settings if name in now and name not in ours], len(ours)
 
 
 def undrained_notes(task: AnyBlueGreenTask, store: CasStore) -> list[str]:
@@ -239,27 +239,6 @@ def _release_green(task: AnyBlueGreenTask, green: CasStore) -> None:
     # If another migration held green at the start, this one failed without a claim there.
     if holds_claim(task, green):
         task.keeper(green).release()
-
-
-def _restore(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: str, setting: ChangedSetting) -> None:
-    _set_dynamic(task, guard, name, str(setting.before))
-    if setting.overridden:
-        return
-    # After the removal brokers keep the last value until they restart, so each must have the previous one before.
-    _wait_until_applied(task, name, str(setting.before))
-    task.blue.change_or_never(
-        connect=lambda admin: admin.brokers.dynamic_values(),
-        fence=guard.require,
-        change=lambda admin: admin.brokers.remove_dynamic(name),
-    )
-
-
-def _set_dynamic(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: str, value: str) -> None:
-    task.blue.change_or_never(
-        connect=lambda admin: admin.brokers.dynamic_values(),
-        fence=guard.require,
-        change=lambda admin: admin.brokers.set_dynamic(name, value),
-    )
 
 
 def _wait_until_applied(task: AnyBlueGreenTask, name: str, value: str) -> None:

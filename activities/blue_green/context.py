@@ -22,9 +22,6 @@ from models.lifecycle.execution import Execution
 
 BlueGreenInputT = TypeVar("BlueGreenInputT", bound=BlueGreenInput)
 
-REQUEST_LIMIT = 5.0
-"""Timeout of a request to a broker, in seconds. A broker may still make the change until then."""
-
 
 class BothClusters(StepTask[BlueGreenInputT]):
     """An attempt at a step of a migration, or of one of its batches. Arguments as in `StepTask`.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from clients.cas.store import CasReader, CasStore, Node, retry
@@ -30,8 +29,15 @@ def read_record(store: CasReader, path: str) -> Record | None:
     return None if node is None else parsed(node, path)
 
 
-def change_record(store: CasStore, path: str, fence: Callable[[], object], change: Callable[[Record], Record]) -> None:
-    """Change a record, fields that are not known here stay as they are.
+def change_record(
+    store: CasStore,
+    path: str,
+    fence: Callable[[], object],
+    change: Callable[[Record], Record],
+    *,
+    create: bool = False,
+) -> Record:
+    """Change a record, and return it; fields that are not known here stay as they are.
 
     It is written in any case, so that a change whose author read it before fails.
 
@@ -40,22 +46,27 @@ def change_record(store: CasStore, path: str, fence: Callable[[], object], chang
         path: of the record.
         fence: raises where the caller may not change it any more; asked between the read and the write.
         change: gets the current record, and returns what it must be; may be called again.
+        create: take a missing record for an empty one, and create it.
 
     Raises:
-        StoreNotFound: there is no such record.
+        StoreNotFound: there is no such record, and it is not to be created.
         StoreContention: others changed it again and again.
         StoreProtocolError: it has another form.
     """
 
-    def once() -> None:
+    def once() -> Record:
         node = store.get(path)
-        if node is None:
+        if node is None and not create:
             raise StoreNotFound(f"{store.url} has no {path}", server=str(store.url), path=path.encode())
-        wanted = change(parsed(node, path))
+        wanted = change(parsed(node, path) if node else {})
         fence()  # mutant: blue-green/record-without-fence
-        store.set(path, encoded(wanted), node.version)
+        if node is None:
+            store.create(path, encoded(wanted))
+        else:
+            store.set(path, encoded(wanted), node.version)
+        return wanted
 
-    retry(once, path)
+    return retry(once, path)
 
 
 def rewrite_record(store: CasStore, path: str, fence: Callable[[], object]) -> Record | None:
@@ -73,9 +84,11 @@ def rewrite_record(store: CasStore, path: str, fence: Callable[[], object]) -> R
         StoreContention: others changed the record again and again.
         StoreProtocolError: it has another form.
     """
-    with suppress(StoreNotFound):
-        change_record(store, path, fence, lambda record: record)  # mutant: blue-green/decision-before-a-late-change
-    return read_record(store, path)
+    try:
+        # mutant: blue-green/decision-before-a-late-change
+        return change_record(store, path, fence, lambda record: record)
+    except StoreNotFound:
+        return None
 
 
 def parsed(node: Node, path: str) -> Record:

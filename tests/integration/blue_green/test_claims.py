@@ -14,9 +14,11 @@ from clients.errors import ClaimHeld, StoreConflict, Superseded
 from clients.pulsar.admin.clusters import ClusterMigration, ClusterUrls
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.cluster_flag import set_cluster_flag
+from clients.pulsar.records.dynamic_settings import change_dynamic_settings
 from clients.pulsar.records.namespace_flag import set_flag
 from clients.stores import Access, open_cas
-from models.blue_green.claims import BlueGreenClaim
+from models.blue_green.claims import BlueGreenClaim, ChangedSetting
+from models.blue_green.results import Released
 from models.lifecycle.claim import Attempt, Claim
 from models.store_url import parse_store_url
 from tests.support.blue_green.environment import BLUE, Clusters
@@ -77,6 +79,26 @@ def test_settings_are_restored_after_a_lost_attempt(clusters: Clusters, steps: S
     assert (released.restored, released.notes) == (len(held), ())
     assert not _settings(clusters)
     assert _running(clusters) == [{name: before.get(name) for name in KEEP_LOADED}] * 2
+
+
+def test_settings_of_a_late_attempt_are_refused(clusters: Clusters, steps: Steps) -> None:
+    """An attempt that froze before it disabled load shedding does not do so after the rollback, however soon."""
+    steps.whole(cluster.register)
+    before = clusters.blue_admin.brokers.runtime_configuration()[SHEDDING]
+    with steps.task() as task, task.blue.store() as store:
+        keeper = task.keeper(store)
+        keeper.renew(settings={SHEDDING: ChangedSetting(before=before, ours="false")})
+        later: list[Released] = []
+
+        def freeze() -> None:
+            keeper.require()
+            if not later:
+                later.append(steps.whole(cluster.release))
+
+        with pytest.raises(Superseded):
+            change_dynamic_settings(store, freeze, lambda settings: {**settings, SHEDDING: "false"})
+    assert (later[0].restored, later[0].notes) == (0, ())
+    assert not _settings(clusters)
 
 
 def test_setting_of_an_operator_stays_set(clusters: Clusters, steps: Steps) -> None:

@@ -27,16 +27,7 @@ from tests.support.blue_green.environment import BLUE, Clusters
 ResultT = TypeVar("ResultT")
 
 _EPOCHS = itertools.count(int(time.time() * 1000))
-_LONGEST_PAUSE = 0.2
 _STARTED = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class _Prompt(ActivityContext):
-    """Pauses briefly: where every attempt has ended, the rollback need not wait for requests that arrive late."""
-
-    def pause(self, seconds: float) -> None:
-        """Pause for a short time; see `ActivityContext.pause`."""
-        super().pause(min(seconds, _LONGEST_PAUSE))
 
 
 class Steps:
@@ -61,11 +52,10 @@ class Steps:
         return Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
 
     @contextmanager
-    def task(self, attempt: Attempt | None = None, context: ActivityContext | None = None) -> Generator[BlueGreenTask]:
+    def task(self, attempt: Attempt | None = None) -> Generator[BlueGreenTask]:
         """Yield the task of a step of the whole migration."""
-        link = context or ActivityContext()
         mine = attempt or self.attempt()
-        with BlueGreenTask(self._runtime, _execution(self.input, mine), mine, link) as task:
+        with BlueGreenTask(self._runtime, _execution(self.input, mine), mine, ActivityContext()) as task:
             yield task
 
     def whole(self, step: Callable[[BlueGreenTask], ResultT]) -> ResultT:
@@ -109,8 +99,7 @@ class Steps:
 
     def end(self) -> None:
         """Give everything up that concerns both clusters as a whole; no attempt of this migration is under way."""
-        with self.task(context=_Prompt()) as task:
-            cluster.release(task)
+        self.whole(cluster.release)
 
 
 def _execution(input: InputT, attempt: Attempt) -> Execution[InputT]:
