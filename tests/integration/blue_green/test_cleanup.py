@@ -147,11 +147,12 @@ def test_green_is_free_when_blue_is_off(clusters: Clusters) -> None:
     namespace = "cleaned/off"
     make_namespace(clusters, namespace)
     steps = _moved(clusters, namespace)
-    blue = steps.input.blue.model_copy(update={"metadata_url": "zk:127.0.0.1:1"})
-    with steps.task() as task:
-        task.input = steps.input.model_copy(update={"blue": blue})
-        with pytest.raises(StoreUnreachable):
-            cluster.finish(task)
+    both = steps.input
+    blue = both.blue.model_copy(update={"metadata_url": "zk:127.0.0.1:1"})
+    steps.input = both.model_copy(update={"blue": blue})
+    with pytest.raises(StoreUnreachable):
+        steps.whole(cluster.finish)
+    steps.input = both
     with steps.task() as task, task.green.store() as green:
         assert read_claim(green, BlueGreenClaim) is None
     steps.end()
@@ -166,9 +167,8 @@ def test_blue_is_as_before_when_green_is_away(clusters: Clusters) -> None:
     steps.begin()
     assert not steps.quiesce().busy
     green = steps.input.green.model_copy(update={"metadata_url": "zk:127.0.0.1:1"})
-    with steps.task() as task:
-        task.input = steps.input.model_copy(update={"green": green})
-        released = cluster.release(task)
+    steps.input = steps.input.model_copy(update={"green": green})
+    released = steps.whole(cluster.release)
     assert released.restored > 0
     assert "the claim on green was not released" in released.not_released
     assert clusters.blue_admin.brokers.dynamic_values() == {}
