@@ -23,6 +23,7 @@ _UNDO = "tests/integration/blue_green/test_undo.py"
 _CLEANUP = "tests/integration/blue_green/test_cleanup.py"
 _FAILBACK = "tests/integration/blue_green/test_failback.py"
 _ADOPTED_COPIES = "tests/unit/blue_green/test_adopted_copies.py"
+_COPIED_CURSORS = "tests/unit/blue_green/test_copied_cursors.py"
 _LEFTOVERS = "tests/unit/blue_green/test_leftovers.py"
 _LATE_REQUESTS = "tests/unit/blue_green/test_late_requests.py"
 _FLIP = "tests/integration/blue_green/test_flip.py"
@@ -210,6 +211,9 @@ MUTANTS = mutants(
         _ADOPTED_COPIES: {
             "blue-green/rollback-closes-producers-of-clients": without(2),
             "blue-green/copies-that-drain-relied-upon-are-given-up": without(2),
+        },
+        _COPIED_CURSORS: {
+            "blue-green/acknowledgements-of-a-late-attempt": drop,
         },
         _LATE_REQUESTS: {
             "blue-green/deletion-that-may-arrive-late": swap(

@@ -13,6 +13,7 @@ from activities.blue_green.copy.subscription_copy import (
     read_managed_ledger,
     read_through_broker,
 )
+from activities.blue_green.topics import others_of
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.topics import CursorStats, Position
 from clients.pulsar.names import TopicName
@@ -34,9 +35,9 @@ def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
     """Acknowledge on green what each subscription must not receive there, and check the result.
 
     Idle subscriptions keep exactly the entries that they have not acknowledged on blue; the record of the copy names
-    them. Other subscriptions consume everything on blue, and start after the copy. Acknowledgements only add up, so a
-    late attempt is harmless. Brokers persist the mark-delete position at once, and later acknowledgements within a
-    minute.
+    them. Other subscriptions consume everything on blue, and start after the copy. A late attempt acknowledges nothing
+    after a later one has opened the subscription. Brokers persist the mark-delete position at once, and later
+    acknowledgements within a minute.
 
     Args:
         copy: both clusters.
@@ -201,10 +202,14 @@ def _acknowledge(
         if joined([*before, *spans]) != joined(spans):
             # An earlier run placed it after the copy, because it had consumers then.
             _reset_to_start(copy, topic, name, positions)
+    # An attempt that is late already takes no subscription from clients.
+    copy.fence()
     with connect(ends.green_url, topic, ends.green_access) as connection:
         for name, spans in wanted.items():
-            copy.fence()
             subscription = RawSubscription(connection, topic, name, notes=ends.notes)
+            # While it is the only consumer: a later attempt waits until it can open the subscription, and the broker
+            # ignores acknowledgements of a consumer that is gone.
+            copy.fence()  # mutant: blue-green/acknowledgements-of-a-late-attempt
             begun = bool(spans) and spans[0][0] == 0
             # First, since the broker writes the first acknowledgement to disk at once.
             if begun:
@@ -214,8 +219,8 @@ def _acknowledge(
 
 
 def _reset_to_start(copy: SubscriptionCopy, topic: TopicName, name: str, positions: PositionMap) -> None:
-    """Reset a subscription on green, which must have no consumers, to the first copied entry."""
-    if copy.green.topics.stats(topic).subscriptions[name].consumers:
+    """Reset a subscription on green to the first copied entry; this also disconnects a consumer of a late attempt."""
+    if others_of(copy.green.topics.stats(topic).subscriptions[name].consumers):
         raise StoreConflict(f"subscription {name} of {topic} has consumers on the new cluster, before the flip")
     first = positions.green_at(0)
     position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)

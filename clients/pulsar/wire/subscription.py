@@ -26,7 +26,8 @@ _TOGETHER = 500
 class RawSubscription(Closeable):
     """A durable subscription that exists, held as its only consumer; nothing is received. For one thread.
 
-    Acknowledging only adds: an attempt that wakes up late can acknowledge nothing but what it would have anyway.
+    Check the fence when it is open: brokers let another attempt open it only when this one is gone, also if they must
+    close the connection of a frozen one first, and then ignore its acknowledgements.
 
     Args:
         connection: to the broker that owns the topic.

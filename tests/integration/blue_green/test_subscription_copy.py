@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from spark.blue_green.copy_record import recorded_copies
 from spark.blue_green.spec import PRODUCER, CopyEnds
 from spark.engine import SparkEngine
 from tests.support.blue_green.environment import BLUE, GREEN, Clusters
+from tests.support.waiting import wait_for
 
 # The package has no type hints.
 pulsar: Any = untyped_pulsar
@@ -327,6 +329,40 @@ def test_lost_and_late_attempts(namespace: Clusters, make_copy: MakeCopy) -> Non
     proof = compare(newest, idle)
     assert (proof.differences, proof.entries) == ((), 65)
     assert numbers(topic.received(namespace.green.broker_url, "idle", least=65)) == list(range(65))
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_a_late_attempt_acknowledges_nothing(placed: bool, namespace: Clusters, make_copy: MakeCopy) -> None:
+    """An attempt that saw a consumer freezes; when the next one has copied the subscription, its messages stay."""
+    topic = Topic(namespace, f"acknowledged-{placed}", "idle")
+    topic.send(0, 3, batching_enabled=False)
+    frozen, idle = make_copy(), {topic.name: ("idle",)}
+    seed_topics(frozen, idle)
+    after_copy: Idle = {topic.name: ()}
+    if placed:
+        place_cursors(frozen, after_copy)
+    proofs: list[CopyProof] = []
+    fences: list[int] = []
+    next_attempt = make_copy(replace_attempt(2))
+
+    def place_in_next_attempt() -> None:
+        def place() -> bool:
+            # As Temporal repeats the step.
+            with suppress(RetryableError):
+                place_cursors(next_attempt, idle)
+                return True
+            return False
+
+        fences.append(1)
+        # The second time is after the subscription was opened.
+        if len(fences) == 2:
+            wait_for("the next attempt to place the cursor", place, 90)
+            proofs.append(compare(next_attempt, idle))
+
+    with pytest.raises(RetryableError):
+        place_cursors(replace(frozen, fence=place_in_next_attempt), after_copy)
+    assert [(proof.differences, proof.unacknowledged) for proof in proofs] == [((), 3)]
+    assert numbers(topic.received(namespace.green.broker_url, "idle", least=3)) == list(range(3))
 
 
 def test_foreign_messages_are_refused(namespace: Clusters, make_copy: MakeCopy) -> None:
