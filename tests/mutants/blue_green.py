@@ -24,6 +24,7 @@ _CLEANUP = "tests/integration/blue_green/test_cleanup.py"
 _FAILBACK = "tests/integration/blue_green/test_failback.py"
 _ADOPTED_COPIES = "tests/unit/blue_green/test_adopted_copies.py"
 _COPIED_CURSORS = "tests/unit/blue_green/test_copied_cursors.py"
+_FINAL_COPY = "tests/unit/blue_green/test_final_copy.py"
 _LEFTOVERS = "tests/unit/blue_green/test_leftovers.py"
 _LATE_REQUESTS = "tests/unit/blue_green/test_late_requests.py"
 _FLIP = "tests/integration/blue_green/test_flip.py"
@@ -214,6 +215,10 @@ MUTANTS = mutants(
         },
         _COPIED_CURSORS: {
             "blue-green/acknowledgements-of-a-late-attempt": drop,
+        },
+        _FINAL_COPY: {
+            "blue-green/half-finished-copy-is-relied-upon": drop,
+            "blue-green/half-finished-copy-is-not-repeated": drop,
         },
         _LATE_REQUESTS: {
             "blue-green/deletion-that-may-arrive-late": swap(

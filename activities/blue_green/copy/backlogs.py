@@ -113,6 +113,8 @@ def _final_copy(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
     in_time = True
     try:
         for guard, before in _idle(task, guards, store).items():
+            # Cursors may move from here on: until the end DRAIN skips nothing, and the next attempt repeats all.
+            guard.note(copied_in="")  # mutant: blue-green/half-finished-copy-is-relied-upon
             # Subscriptions that have consumers now are drained on blue.
             idle = _still_idle(task, before)
             copy = _copy_of(task, guard, check, urgent=True)
@@ -139,6 +141,8 @@ def repeat_final_copy(
 ) -> FinalCopy | None:
     """Copy the messages that came since `final_copy`, right before the flag; return None if none came.
 
+    A copy that a lost attempt left half-finished is repeated: it may have set cursors for other consumers than now.
+
     A producer that connects while writes are quiet gets one message through, and so does each at the next turn of the
     limit, if `final_copy` took long or its worker was lost.
 
@@ -154,7 +158,9 @@ def repeat_final_copy(
     late = [
         guard.namespace
         for guard, idle in _idle(task, guards, store).items()
-        if new_subscriptions or has_uncopied_entries(_copy_of(task, guard), idle)
+        if new_subscriptions
+        or guard.require().copied_in != task.attempt.run_id  # mutant: blue-green/half-finished-copy-is-not-repeated
+        or has_uncopied_entries(_copy_of(task, guard), idle)
     ]
     if not late:
         return None
