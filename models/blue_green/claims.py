@@ -58,6 +58,7 @@ class NamespaceClaim(PacedClaim):
         auto_creation: change of the policy on auto-creation, while clients must not create topics.
         flipped_in: run that set the flag. Other runs do not take that flag off.
         copied_in: run whose copies idle subscriptions continue with; empty for none.
+        skipped: DRAIN has skipped copied messages on blue, or was about to: subscriptions must continue on green.
         green_flag: green redirected the namespace's clients before this migration, and this migration stopped that.
     """
 
@@ -67,6 +68,7 @@ class NamespaceClaim(PacedClaim):
     auto_creation: Changed | None = None
     flipped_in: str = ""
     copied_in: str = ""
+    skipped: bool = False
     green_flag: bool = False
 
 

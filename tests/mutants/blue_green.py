@@ -25,6 +25,7 @@ _FAILBACK = "tests/integration/blue_green/test_failback.py"
 _ADOPTED_COPIES = "tests/unit/blue_green/test_adopted_copies.py"
 _COPIED_CURSORS = "tests/unit/blue_green/test_copied_cursors.py"
 _FINAL_COPY = "tests/unit/blue_green/test_final_copy.py"
+_UNIT_UNDO = "tests/unit/blue_green/test_undo.py"
 _LEFTOVERS = "tests/unit/blue_green/test_leftovers.py"
 _LATE_REQUESTS = "tests/unit/blue_green/test_late_requests.py"
 _FLIP = "tests/integration/blue_green/test_flip.py"
@@ -219,6 +220,9 @@ MUTANTS = mutants(
         _FINAL_COPY: {
             "blue-green/half-finished-copy-is-relied-upon": drop,
             "blue-green/half-finished-copy-is-not-repeated": drop,
+        },
+        _UNIT_UNDO: {
+            "blue-green/undo-of-skipped-backlogs": becomes("False"),
         },
         _LATE_REQUESTS: {
             "blue-green/deletion-that-may-arrive-late": swap(

@@ -267,6 +267,9 @@ class DrainWatch:
         last = copied.record.positions.last
         at = last[0] if last else EntryPosition(*copied.record.start)
         late = count_after(ledgers, at)
+        if not guard.require().skipped:
+            # Before the first of them, so that no rollback lets clients stay on blue without these messages.
+            guard.note(skipped=True)
         with suppress(AdminNotFound):
             if not late:
                 self._skip_all(guard, topic, name)

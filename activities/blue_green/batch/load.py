@@ -48,7 +48,7 @@ def load(task: BatchTask) -> Loaded:
         require_movable(task, [(state.topic, state.stats) for state in loaded if state.stats])
     for guard in begun:
         # SEED copies again: copies of an earlier run may have been deleted from green.
-        guard.note(stage=Stage.CLAIMED, copied_in="")
+        guard.note(stage=Stage.CLAIMED, copied_in="", skipped=False)
         reopen_namespace(task, guard)
     provision_batch(task, begun)
     _await_green(task, begun)

@@ -101,7 +101,7 @@ def _take_flags_off(
         for guard in waiting:
             fresh = dict(_terminated(task, guard))
             ended = {**_noted_ends(store, guard), **fresh}
-            if why := _obstacle(task, store, list(ended)):
+            if why := _obstacle(task, guard, store, list(ended)):
                 obstacles[guard.namespace] = why
             elif not fresh and check:
                 _note_ends(store, guard, {})
@@ -109,7 +109,7 @@ def _take_flags_off(
             else:
                 _clear_flag(task, guard, store, silent)
                 # Clients that were redirected before may have connected to green by now.
-                if why := _obstacle(task, store, list(ended)):
+                if why := _obstacle(task, guard, store, list(ended)):
                     obstacles[guard.namespace] = why
                     continue
                 _note_ends(store, guard, ended)  # mutant: blue-green/ends-that-were-not-recorded
@@ -164,8 +164,13 @@ def _terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[tuple[Top
     return [(topic, position) for topic, position in ended if position]
 
 
-def _obstacle(task: AnyBlueGreenTask, store: CasReader, terminated: Sequence[TopicName]) -> str:
-    """Return why the termination of topics cannot be removed; empty if it can."""
+def _obstacle(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader, terminated: Sequence[TopicName]) -> str:
+    """Return why the termination of a namespace's topics cannot be removed; empty if it can."""
+    if guard.require().skipped:  # mutant: blue-green/undo-of-skipped-backlogs
+        return (
+            f"backlogs that were copied to {task.input.green_cluster} are skipped on {task.input.cluster}; the flip "
+            "continues"
+        )
     if not terminated:
         return ""
     if not task.input.unterminate:

@@ -100,6 +100,27 @@ def test_a_deleted_copy_is_not_used(clusters: Clusters) -> None:
     assert len(received(clusters.blue.broker_url, str(plain), "idle", least=3)) == 3
 
 
+def test_a_batch_is_not_rolled_back_once_backlogs_are_skipped(clusters: Clusters) -> None:
+    """An operator ends the workflow of a batch during DRAIN: the subscription continues on green, with its copies."""
+    plain, _ = _topics(clusters, "skipped")
+    clusters.blue_admin.subscriptions.create(plain, "idle")
+    send_to(clusters.blue.broker_url, 3 * [str(plain)])
+    first = Steps(clusters, "skipped/one", idle_subscriptions="copy", quiesce_timeout="PT1M", unterminate=True)
+    first.begin()
+    assert not first.quiesce().busy
+    first.batch(backlogs.final_copy)
+    first.batch(flip.flip)
+    assert first.batch(drain.drain).remaining == ()
+    undone = first.whole(lambda task: undo.undo_terminated_batch(task, ["skipped/one"]))
+    assert (undone.undone, undone.restored) == (False, 0)
+    assert "backlogs that were copied to green are skipped on blue" in undone.why
+    first.end()
+    second = Steps(clusters, "skipped/one", run_id="run-2", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    second.move()
+    second.end()
+    assert len(received(clusters.green.broker_url, str(plain), "idle", least=3)) == 3
+
+
 def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) -> None:
     """A producer that connects while writes are quiet gets one message through: it is not left on blue."""
     plain, _ = _topics(clusters, "overdue")
