@@ -381,4 +381,7 @@ def _forget_record(
             f"{guard.namespace}: both clusters serve its clients, because {task.input.green_cluster} does not answer "
             "and still has no flag for it"
         )
+    if record.deleting:
+        # The next run does not know of them without the record.
+        task.green.await_late_requests()
     guard.release()

@@ -251,6 +251,9 @@ def delete_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     Raises:
         StoreConflict: the deletion of one of them would lose messages; nothing is deleted.
     """
+    if guard.require().deleting:
+        # Deletions of a lost attempt must not arrive after the topics are created again.
+        task.green.await_late_requests()  # mutant: blue-green/failback-creates-before-late-deletions
     terminated = terminated_topics(task, guard.namespace)
     # mutant: blue-green/failback-deletes-what-retention-keeps
     if refused := [(name, topic.refusal) for name, topic in terminated.items() if topic.refusal]:
@@ -259,6 +262,9 @@ def delete_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
             f"{len(refused)} terminated topics on {task.input.green_cluster} must not be deleted, such as {name}: "
             f"{refusal}"
         )
+
+    if terminated:
+        guard.note(deleting=True)  # mutant: blue-green/failback-deletes-without-a-note
 
     def delete(topic: TopicName) -> None:
         with suppress(AdminNotFound):
@@ -269,6 +275,8 @@ def delete_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
             )
 
     task.each(terminated, delete)
+    if guard.require().deleting:
+        guard.note(deleting=False)
 
 
 def _rules(task: AnyBlueGreenTask) -> DeletionRules:

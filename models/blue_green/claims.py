@@ -59,6 +59,7 @@ class NamespaceClaim(PacedClaim):
         flipped_in: run that set the flag. Other runs do not take that flag off.
         copied_in: run whose copies idle subscriptions continue with; empty for none.
         skipped: DRAIN has skipped copied messages on blue, or was about to: subscriptions must continue on green.
+        deleting: LOAD deletes topics of green; requests of a lost attempt may still arrive.
         green_flag: green redirected the namespace's clients before this migration, and this migration stopped that.
     """
 
@@ -69,6 +70,7 @@ class NamespaceClaim(PacedClaim):
     flipped_in: str = ""
     copied_in: str = ""
     skipped: bool = False
+    deleting: bool = False
     green_flag: bool = False
 
 

@@ -26,6 +26,7 @@ _ADOPTED_COPIES = "tests/unit/blue_green/test_adopted_copies.py"
 _COPIED_CURSORS = "tests/unit/blue_green/test_copied_cursors.py"
 _FINAL_COPY = "tests/unit/blue_green/test_final_copy.py"
 _UNIT_UNDO = "tests/unit/blue_green/test_undo.py"
+_FAILBACK_DELETIONS = "tests/unit/blue_green/test_failback_deletions.py"
 _LEFTOVERS = "tests/unit/blue_green/test_leftovers.py"
 _LATE_REQUESTS = "tests/unit/blue_green/test_late_requests.py"
 _FLIP = "tests/integration/blue_green/test_flip.py"
@@ -223,6 +224,10 @@ MUTANTS = mutants(
         },
         _UNIT_UNDO: {
             "blue-green/undo-of-skipped-backlogs": becomes("False"),
+        },
+        _FAILBACK_DELETIONS: {
+            "blue-green/failback-creates-before-late-deletions": drop,
+            "blue-green/failback-deletes-without-a-note": drop,
         },
         _LATE_REQUESTS: {
             "blue-green/deletion-that-may-arrive-late": swap(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from activities.blue_green import cluster
@@ -10,8 +12,9 @@ from activities.blue_green.checks.green import check_failback
 from activities.blue_green.copy import backlogs
 from activities.blue_green.topics import check_topic
 from activities.lifecycle.precheck import Findings
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.pulsar.stored_topics import stored
-from clients.errors import StoreConflict
+from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE, WireAccess
@@ -120,6 +123,41 @@ def test_messages_of_clients_are_not_taken_for_copies(clusters: Clusters) -> Non
     with pytest.raises(StoreConflict, match="must not be deleted"):
         again.batch(load.load)
     again.end()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_deletions_of_a_lost_attempt_are_waited_for(
+    ends: bool, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion of LOAD that arrives late finds the old topic or none, and not the one that is created again."""
+    namespace = f"failback/late-{ends}".lower()
+    topic = _moved_with_backlog(clusters, namespace)
+    back = _back(clusters, namespace)
+    back.whole(cluster.register)
+    waited: list[bool] = []
+
+    def freeze(_self: object, *, fence: Callable[[], object], **_: object) -> None:
+        fence()
+        raise StoreUnreachable("the worker froze")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PulsarCluster, "change_or_never", freeze)
+        with pytest.raises(StoreUnreachable, match="froze"):
+            back.batch(load.load)
+
+    def wait(_self: object) -> None:
+        waited.append(_is_ended(clusters, topic))
+        # The request of the lost attempt.
+        clusters.blue_admin.topics.delete(topic)
+
+    monkeypatch.setattr(PulsarCluster, "await_late_requests", wait)
+    if ends:
+        assert back.batch(undo.undo).undone
+    else:
+        back.batch(load.load)
+        assert clusters.blue_admin.topics.internal_stats(topic).number_of_entries == 0
+    back.end()
+    assert waited == [True]
 
 
 def test_deletions_are_sent_to_the_owning_brokers(clusters: Clusters) -> None:
