@@ -291,19 +291,25 @@ class _Tally:
         return _PendingCopy(ledgers, start, remaining, read_through_broker(stats))
 
     def _valid_record(self, topic: TopicName) -> Recorded | None:
-        """Return the record of a copy that is still on green; delete it if the topic was created again there.
+        """Return the record of a copy that is still on green; delete it if the topic there is empty.
+
+        Nothing was copied yet then, or the topic was created again; the next copy may start earlier.
 
         Raises:
             StoreConflict: the topic on green holds something else.
         """
         copy = self._copy
-        if (recorded := copy.record(topic)) is None or (last := recorded.record.positions.last) is None:
-            return recorded
+        if (recorded := copy.record(topic)) is None:
+            return None
         try:
             _, ledgers = read_managed_ledger(copy.green, topic)
         except AdminNotFound:
             ledgers = ()
-        if any(ledger.ledger_id == last[1].ledger_id and ledger.entries > last[1].entry_id for ledger in ledgers):
+        last = recorded.record.positions.last
+        if any(
+            last is None or (ledger.ledger_id == last[1].ledger_id and ledger.entries > last[1].entry_id)
+            for ledger in ledgers
+        ):
             return recorded
         if ledgers:
             raise StoreConflict(

@@ -13,6 +13,7 @@ from pulsar import schema as untyped_schema
 
 from activities.blue_green.copy.copied_cursors import compare_cursors, compare_entries, place_cursors
 from activities.blue_green.copy.subscription_copy import Idle, SubscriptionCopy, copy_tail, forget_copies, seed_topics
+from clients.cas.store import write_alone
 from clients.errors import RetryableError, StoreConflict, StoreUnsupported, Superseded
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
@@ -24,7 +25,7 @@ from clients.stores import Access, open_cas
 from models.blue_green.copies import CopyProof
 from models.lifecycle.claim import CLAIM, Attempt, PacedClaim
 from models.store_url import parse_store_url
-from spark.blue_green.copy_record import recorded_copies
+from spark.blue_green.copy_record import CopyRecord, copy_record, recorded_copies
 from spark.blue_green.spec import PRODUCER, CopyEnds
 from spark.engine import SparkEngine
 from tests.support.blue_green.environment import BLUE, GREEN, Clusters
@@ -405,6 +406,19 @@ def test_a_copy_that_is_gone_is_made_again(namespace: Clusters, make_copy: MakeC
     client.close()
     with pytest.raises(StoreConflict, match="has other messages instead of its copy"):
         seed_topics(copy, idle)
+
+
+def test_a_copy_without_entries_starts_earlier(namespace: Clusters, make_copy: MakeCopy) -> None:
+    """An attempt died after it had noted where its copy starts; a subscription that is idle now has older messages."""
+    topic = Topic(namespace, "earlier", "idle")
+    topic.send(0, 6, batching_enabled=False)
+    last = EntryPosition.parse(namespace.blue_admin.topics.internal_stats(topic.name).last_confirmed_entry)
+    copy, idle = make_copy(), {topic.name: ("idle",)}
+    with open_cas(copy.ends.store, copy.ends.access) as store:
+        write_alone(store, copy_record(str(topic.name)), CopyRecord(start=(last.ledger_id, 3)).encode(), None)
+    assert seed_topics(copy, idle).entries == 6
+    place_cursors(copy, idle)
+    assert (compare(copy, idle).differences, compare(copy, idle).entries) == ((), 6)
 
 
 def test_partitions_and_nothing_to_copy(namespace: Clusters, make_copy: MakeCopy) -> None:
