@@ -63,8 +63,8 @@ class _PartitionWriter:
         if self._unrecorded.pop(number, None) != piece.content.digest:
             raise StoreConflict(
                 f"{self.topic}: what an earlier attempt sent as {self._name} differs from what its segment has now; "
-                "the segment has lost messages since, or another producer sent: delete the target, and copy again with "
-                "the namespace's retention held"
+                "the segment has lost messages since, or another producer sent: copy to another target with the "
+                "namespace's retention held"
             )
         return True
 

@@ -10,6 +10,7 @@ _CLUSTER_CHECKS = "tests/unit/scalable_topic/test_cluster_checks.py"
 _POLICY_CHECKS = "tests/unit/scalable_topic/test_policy_checks.py"
 _TOPIC_CHECKS = "tests/unit/scalable_topic/test_topic_checks.py"
 _COPY_OUT_REFUSALS = "tests/integration/scalable_topic/test_copy_out_refusals.py"
+_COPY_OUT_ROUNDS = "tests/unit/scalable_topic/test_copy_out_rounds.py"
 _OPERATIONS = "tests/integration/scalable_topic/test_operations.py"
 _WITHDRAWAL = "tests/unit/scalable_topic/test_withdrawal.py"
 _LATE_ATTEMPTS = "tests/integration/scalable_topic/test_late_attempts.py"
@@ -43,6 +44,9 @@ MUTANTS = mutants(
         },
         f"{_TOPIC_CHECKS}::test_segments_of_an_earlier_topic": {
             "scalable-topic/segments-of-an-earlier-topic-are-taken": drop,
+        },
+        f"{_COPY_OUT_ROUNDS}::test_messages_that_were_deleted_since": {
+            "scalable-topic/a-copy-continues-after-deleted-messages": drop,
         },
         f"{_COPY_OUT_REFUSALS}::test_what_is_not_ours_is_refused": {
             "scalable-topic/what-keeps-a-copy-expires": drop,

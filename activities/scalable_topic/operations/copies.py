@@ -31,7 +31,7 @@ def copy(editor: TopicEditor) -> TopicOutcome:
     )
     if result.caught_up:
         return editor.outcome(Verdict.CHANGED, description, messages=result.messages)
-    more = "; producers still send: stop them, and copy again"
+    more = "; producers still send: stop them, and copy again while the namespace's retention keeps all messages"
     return editor.outcome(Verdict.FOUND, description + more, messages=result.messages)
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 
+import httpx
 import pytest
 
+from clients.cas.store import CasReader
 from clients.errors import RetryableError, StoreConflict, StoreNotFound
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.names import TopicName
+from clients.pulsar.managed_ledgers import decode_ledger_info
+from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.records.scalable_topics import read_scalable
 from clients.stores import Access, open_cas
 from models.scalable_topic.copies import KeyHash
 from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.pulsar_client import quiet_client
+from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.copies import (
     APP,
     SPACE,
@@ -31,6 +36,7 @@ from tests.support.scalable_topic.copies import (
     topic,
 )
 from tests.support.scalable_topic.topics import create_again, delete_scalable
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +84,7 @@ def test_the_proof_finds_what_others_did(stack: Stack, admin: PulsarAdmin, copie
     source, target = native(stack, admin, "meddled", 5), topic("meddled-copy")
     copier.copy(source, target)
     send_as_regular(stack, target, range(1))
-    with pytest.raises(StoreConflict, match=r"of \S+, is not a copy.* delete it, and copy again"):
+    with pytest.raises(StoreConflict, match=r"of \S+, is not a copy.* copy to another target, and keep this one"):
         copier.copy(source, target)
     admin.topics.delete(target, force=True)
     assert copier.copy(source, target).entries == 5
@@ -108,6 +114,50 @@ def test_segments_that_go(stack: Stack, admin: PulsarAdmin, copier: Copier) -> N
     with pytest.raises(StoreConflict, match="have pruned segments 1 before they were copied completely"):
         copier.copy(source, target)
     require_all(received(stack, target, APP, 40), range(40))
+
+
+def test_messages_that_go_between_two_copies(
+    stack: Stack, admin: PulsarAdmin, store: CasReader, copier: Copier
+) -> None:
+    """Brokers delete consumed ledgers, the oldest first: a copy continues while that in which it ends is there."""
+    create_namespace(admin, "copies/trimmed")
+    source, target = TopicName.parse("persistent://copies/trimmed/source"), topic("trimmed-copy")
+    admin.scalable_topics.create(source, 1)
+    admin.scalable_topics.register(source, APP, SubscriptionKind.QUEUE)
+    node = SegmentName(source, admin.scalable_topics.layout(source).active[0].descriptor).managed_ledger_path
+
+    def ledgers() -> list[int]:
+        record = store.get(node)
+        assert record
+        return [ledger.ledgerId for ledger in decode_ledger_info(record.value).ledgerInfo]
+
+    def send_to_new_ledger(numbers: Iterable[int]) -> None:
+        admin.namespaces.unload(source.namespace_path)
+        send_to_segments(stack, admin, source, numbers)
+
+    def consume() -> int:
+        path = f"{stack.admin_urls[0]}/admin/v2/scalable/{source.local_path}/subscriptions/{APP}/skip-all"
+        assert httpx.post(path, timeout=30).is_success
+        wait_for("one ledger to be left", lambda: len(ledgers()) == 1, 30)
+        return ledgers()[0]
+
+    send_to_segments(stack, admin, source, range(5))
+    copier.copy(source, target, subscriptions=(APP,))
+    first = ledgers()[0]
+    send_to_segments(stack, admin, source, range(5, 7))
+    send_to_new_ledger(range(7, 9))
+    assert consume() > first
+    with pytest.raises(StoreConflict, match=rf"was copied up to {first}:4\. Brokers have deleted that ledger"):
+        copier.copy(source, target)
+    assert [message.number for message in received(stack, target, APP, 5)] == [*range(5)]
+    other = topic("trimmed-copy-again")
+    assert copier.copy(source, other).entries == 2
+    send_to_segments(stack, admin, source, range(9, 10))
+    send_to_new_ledger(range(10, 12))
+    assert len(ledgers()) == 2
+    assert copier.copy(source, other).entries == 3
+    consume()
+    assert copier.copy(source, other).messages == 5
 
 
 def test_topic_that_was_created_again(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:

@@ -77,7 +77,7 @@ def copy_out(
 
     Raises:
         StoreConflict: the target holds something else, other clients send to it, or it differs from the copied
-            messages; or segments were pruned before they were copied.
+            messages; or segments were pruned before they were copied, or lost messages since the last call.
         StoreNotFound: the source is not a scalable topic.
         StoreUnsupported: a message cannot be copied.
         ClaimHeld, Superseded: another migration, or a newer attempt, holds the claim.

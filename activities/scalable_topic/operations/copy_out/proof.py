@@ -74,7 +74,8 @@ def prove(engine: SparkEngine, job: CopyOut, store: CasStore, context: ActivityC
     if differences := [*reading.differences, *_differences(job, segments, parts)]:
         raise StoreConflict(
             f"{job.target} is not what was copied: {summarize(differences)}. Another client has sent there, or its "
-            "messages were deleted (message TTL, for example); delete it, and copy again"
+            "messages were deleted; copy to another target, and keep this one, which may have messages that the source "
+            "has lost"
         )
     return _proof(segments)
 

@@ -9,9 +9,11 @@ from activities.lifecycle.context import ActivityContext
 from activities.scalable_topic.operations.copy_out.source import CopySource, parents_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
+from clients.pulsar.wire.position import EntryPosition
 from models.lifecycle.failures import summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo
 from spark.engine import SparkEngine
 from spark.scalable_topic import jobs
 from spark.scalable_topic.copy_record import (
@@ -72,7 +74,7 @@ class CopyRounds:
             tag: for `SparkEngine.cancel`.
 
         Raises:
-            StoreConflict: a segment was pruned before it was copied.
+            StoreConflict: a segment was pruned before it was copied, or messages of it were deleted since the last run.
             StoreError: the first that a task raised.
         """
         for _ in range(_ROUNDS):
@@ -108,7 +110,7 @@ class CopyRounds:
         if lost:
             raise StoreConflict(
                 f"brokers have pruned segments {summarize(lost)} before they were copied completely, and deleted their "
-                "messages; delete the target, hold the namespace's retention, and copy again"
+                f"messages; {self._elsewhere}"
             )
         parents = {**parents_of(layout), **record.parents}
         if parents != record.parents:
@@ -130,10 +132,29 @@ class CopyRounds:
         # Check for the end first, then for more entries: a terminated segment stays terminated.
         ended = self._source.ended(segment)
         record = self._record(segment_id)
+        # The task refuses a segment that was created again, whose ledgers are others.
+        if record is not None and not record.complete and record.created_ms == segment.created_at_ms:
+            # mutant: scalable-topic/a-copy-continues-after-deleted-messages
+            self._require_unbroken(segment, position_of(record.at))
         up_to_date = record is not None and (record.complete or not ended)
         if record is not None and up_to_date and not self._source.has_more(segment, position_of(record.at)):
             return None
         return SegmentCopy(segment_id, segment.descriptor, self._source.topic(segment), segment.created_at_ms, ended)
+
+    def _require_unbroken(self, segment: SegmentInfo, at: EntryPosition) -> None:
+        if not self._source.has_all_since(segment, at):
+            raise StoreConflict(
+                f"{self._source.topic(segment)} was copied up to {at}. Brokers have deleted that ledger since, and may "
+                "have deleted later messages, which the copy would lack. If none were sent, the copy is complete; else "
+                f"{self._elsewhere}"
+            )
+
+    @property
+    def _elsewhere(self) -> str:
+        return (
+            f"keep {self._job.target}, which may have messages that the source has lost, and copy to another target "
+            "with the namespace's retention held"
+        )
 
     def _take(self, _segment_id: int, copied: CopyPart) -> None:
         with self._lock:

@@ -80,6 +80,14 @@ class CopySource:
             )
         return ended
 
+    def has_all_since(self, segment: SegmentInfo, position: EntryPosition) -> bool:
+        """Return whether brokers have deleted no entry after a position; True for the start, where none leaves a trace.
+
+        Brokers delete whole ledgers, the oldest first (5.0.1), so later entries are there while this ledger is.
+        """
+        ledgers = self._ledgers(segment).ledgerInfo
+        return position == EARLIEST or any(ledger.ledgerId == position.ledger_id for ledger in ledgers)
+
     def has_more(self, segment: SegmentInfo, after: EntryPosition) -> bool:
         """Return whether a segment has entries after a position."""
         return self._last(segment, after) is not None

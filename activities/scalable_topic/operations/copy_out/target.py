@@ -19,7 +19,7 @@ from models.lifecycle.failures import summarize
 from models.scalable_topic.copies import KEEPER
 from spark.scalable_topic.copy_record import CopyRecord, read_stored, record_path, write_stored
 
-_ELSEWHERE = "name another target, or delete it"
+_ELSEWHERE = "name another target"
 
 
 class CopyTarget:
