@@ -12,6 +12,10 @@ METADATA_STORE: Final = ("metadataStoreUrl", "zookeeperServers")
 CONFIGURATION_STORE: Final = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
 """Settings that name the configuration store, likewise; without any it is the metadata store."""
 
+QUOTA_LIMITS: Final = {"destination_storage": "limitSize", "message_age": "limitTime"}
+"""Kinds of backlog quotas, with the field of their limit, in bytes and in seconds."""
+_EVICTS = "consumer_backlog_eviction"
+
 
 def metadata_store_of(settings: Mapping[str, str]) -> str:
     """Return the address of a broker's metadata store, as its configuration names it; empty if it does not.
@@ -72,6 +76,42 @@ def subscription_expiration(policies: Mapping[str, Any], settings: Mapping[str, 
     """
     own = policies.get("subscription_expiration_time_minutes")
     return _limit(own, settings.get("subscriptionExpirationTimeMinutes"))
+
+
+def backlog_quota(kind: str, policies: Mapping[str, Any], settings: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the backlog quota that holds in a namespace, as brokers write it.
+
+    Args:
+        kind: one of `QUOTA_LIMITS`.
+        policies: those of `message_ttl`.
+        settings: likewise.
+    """
+    quotas: Mapping[str, Mapping[str, Any]] = policies.get("backlog_quota_map") or {}
+    return quotas.get(kind) or _default_quota(settings)
+
+
+def eviction_limit(kind: str, quota: Mapping[str, Any]) -> int | None:
+    """Return the backlog from which on brokers drop what was not consumed; None for never.
+
+    Args:
+        kind: one of `QUOTA_LIMITS`.
+        quota: a backlog quota, as brokers write it.
+    """
+    if quota.get("policy") != _EVICTS:
+        return None
+    limit = int(quota.get(QUOTA_LIMITS[kind], -1))
+    # Brokers take 0 seconds for no limit, and 0 bytes for one (5.0.1).
+    return limit if limit > 0 or (limit == 0 and kind == "destination_storage") else None
+
+
+def _default_quota(settings: Mapping[str, str]) -> dict[str, Any]:
+    gigabytes = float(settings.get("backlogQuotaDefaultLimitGB") or -1)
+    size = int(gigabytes * 2**30) if gigabytes > 0 else int(settings.get("backlogQuotaDefaultLimitBytes") or -1)
+    return {
+        "policy": settings.get("backlogQuotaDefaultRetentionPolicy"),
+        "limitSize": size,
+        "limitTime": int(settings.get("backlogQuotaDefaultLimitSecond") or -1),
+    }
 
 
 def _limit(own: int | None, default: str | None) -> int:

@@ -9,8 +9,8 @@ _FORGOTTEN_TYPES = "tests/integration/scalable_topic/test_forgotten_types.py"
 _CLUSTER_CHECKS = "tests/unit/scalable_topic/test_cluster_checks.py"
 _POLICY_CHECKS = "tests/unit/scalable_topic/test_policy_checks.py"
 _TOPIC_CHECKS = "tests/unit/scalable_topic/test_topic_checks.py"
-_COPY_OUT_REFUSALS = "tests/integration/scalable_topic/test_copy_out_refusals.py"
 _COPY_OUT_ROUNDS = "tests/unit/scalable_topic/test_copy_out_rounds.py"
+_COPY_OUT_TARGET = "tests/unit/scalable_topic/test_copy_out_target.py"
 _OPERATIONS = "tests/integration/scalable_topic/test_operations.py"
 _WITHDRAWAL = "tests/unit/scalable_topic/test_withdrawal.py"
 _LATE_ATTEMPTS = "tests/integration/scalable_topic/test_late_attempts.py"
@@ -48,7 +48,7 @@ MUTANTS = mutants(
         f"{_COPY_OUT_ROUNDS}::test_messages_that_were_deleted_since": {
             "scalable-topic/a-copy-continues-after-deleted-messages": drop,
         },
-        f"{_COPY_OUT_REFUSALS}::test_what_is_not_ours_is_refused": {
+        f"{_COPY_OUT_TARGET}::test_policies_that_lose_messages": {
             "scalable-topic/what-keeps-a-copy-expires": drop,
         },
         f"{_OPERATIONS}::test_what_keeps_a_regular_topic_is_no_subscription": {

@@ -16,7 +16,7 @@ from clients.pulsar.admin.errors import AdminNotFound, AdminUnsupported
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
-from models.broker_settings import message_ttl, subscription_expiration
+from models.broker_settings import QUOTA_LIMITS, backlog_quota, eviction_limit, message_ttl, subscription_expiration
 from models.lifecycle.failures import summarize
 from models.segments.segment import SubscriptionKind
 
@@ -29,9 +29,6 @@ _KEEPS = ("retention", "offloadPolicies")
 _TTL, _EXPIRATION = "messageTTL", "subscriptionExpirationTime"
 _ATTACHED_AS = {SubscriptionKind.STREAM: "Exclusive", SubscriptionKind.QUEUE: "Shared"}
 """Subscription type with which V5 consumers of each kind attach to segments."""
-_EVICTS = "consumer_backlog_eviction"
-_QUOTAS = {"destination_storage": "limitSize", "message_age": "limitTime"}
-"""Kinds of backlog quotas, with the field of their limit."""
 
 
 def check_policies(
@@ -106,13 +103,11 @@ def _check_backlog(
     """Note policies with which a topic keeps unconsumed messages for longer than its segments would."""
     lost = [name for name, given in _limits(namespace, broker).items() if _is_longer(topic.own_policy(name), given)]
     own: Mapping[str, Any] = topic.own_policy(BACKLOG_QUOTAS) or {}
-    quotas: Mapping[str, Any] = namespace.get("backlog_quota_map") or {}
-    for kind, field in _QUOTAS.items():
-        there = quotas.get(kind) or _default_quota(kind, broker)
-        if kind not in own or there.get("policy") != _EVICTS:
+    for kind in QUOTA_LIMITS:
+        if kind not in own or (limit := eviction_limit(kind, backlog_quota(kind, namespace, broker))) is None:
             continue
-        own_limit = own[kind].get(field, -1) if own[kind].get("policy") == _EVICTS else -1
-        if _is_longer(own_limit, there.get(field)):
+        own_limit = eviction_limit(kind, own[kind])
+        if own_limit is None or own_limit > limit:
             lost.append(f"{BACKLOG_QUOTAS} {kind}")
     if lost:
         findings.block(
@@ -175,12 +170,6 @@ def _limits(namespace: Mapping[str, Any], broker: Mapping[str, str]) -> dict[str
 def _is_longer(own: int | None, given: int | None) -> bool:
     """Return whether the own limit of a topic keeps more than the inherited one; 0 or less means unlimited."""
     return own is not None and given is not None and given > 0 and (own <= 0 or own > given)
-
-
-def _default_quota(kind: str, broker: Mapping[str, str]) -> dict[str, Any]:
-    seconds, size = broker.get("backlogQuotaDefaultLimitSecond"), broker.get("backlogQuotaDefaultLimitBytes")
-    limit = (seconds if kind == "message_age" else size) or -1
-    return {"policy": broker.get("backlogQuotaDefaultRetentionPolicy"), _QUOTAS[kind]: int(limit)}
 
 
 def _check_replication(

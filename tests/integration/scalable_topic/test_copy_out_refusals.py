@@ -21,7 +21,7 @@ from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.pulsar_client import quiet_client
-from tests.support.blue_green.namespaces import create_namespace
+from tests.support.blue_green.namespaces import create_namespace, set_topic_policies
 from tests.support.scalable_topic.copies import (
     APP,
     SPACE,
@@ -65,6 +65,12 @@ def test_what_is_not_ours_is_refused(stack: Stack, admin: PulsarAdmin, copier: C
     admin.namespaces.create("public/idle-copies", {"subscription_expiration_time_minutes": 5})
     with pytest.raises(StoreConflict, match="has had no consumer for 5 minutes, and so pulsar-migrate-copy"):
         copier.copy(source, TopicName.parse("persistent://public/idle-copies/copy"))
+    evicting = topic("evicting")
+    admin.topics.create(evicting)
+    quota = {"limitSize": -1, "limitTime": 60, "policy": "consumer_backlog_eviction"}
+    set_topic_policies(admin, evicting, {"messageTTL": 90, "backlogQuota": {"message_age": quota}})
+    with pytest.raises(StoreConflict, match=r"for 90 seconds, and drop the oldest of a backlog \(limitTime 60\)"):
+        copier.copy(source, evicting)
     with pytest.raises(StoreConflict, match="has the name of the scalable topic"):
         copier.copy(source, source)
     with pytest.raises(StoreConflict, match="not the full name of a persistent topic"):

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from activities.pulsar.schema_versions import complete_versions
+from activities.pulsar.topic_inventory import TopicInventory
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnsupported, VersionConflict
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.late_requests import FencedAdmin
+from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
 from clients.pulsar.admin.topics import Client, InternalStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE
 from clients.pulsar.wire.position import EntryPosition
-from models.broker_settings import subscription_expiration
+from models.broker_settings import (
+    QUOTA_LIMITS,
+    backlog_quota,
+    eviction_limit,
+    message_ttl,
+    subscription_expiration,
+)
 from models.lifecycle.failures import summarize
 from models.scalable_topic.copies import KEEPER
 from spark.scalable_topic.copy_record import CopyRecord, read_stored, record_path, write_stored
@@ -54,7 +63,7 @@ class CopyTarget:
             The record of the copy that it holds; None if it is empty or does not exist.
 
         Raises:
-            StoreConflict: it holds something else, or others send to it.
+            StoreConflict: it holds something else, others send to it, or brokers would drop parts of it.
         """
         previous, _ = read_stored(self._store, CopyRecord, record_path(self.name))
         shape = (wanted.source, wanted.partitions, wanted.hashing)
@@ -163,14 +172,34 @@ class CopyTarget:
             )
 
     def _require_lasting(self) -> None:
-        namespace = self.name.namespace_path
-        policies = self._admin.namespaces.policies(namespace).raw
-        if minutes := subscription_expiration(policies, self._admin.brokers.runtime_configuration()):
+        losses = dict(self._losses())
+        if losses:
             raise StoreConflict(
-                f"brokers delete a subscription in {namespace} that has had no consumer for {minutes} minutes, and so "
-                f"{KEEPER}, which keeps what is copied; switch that off (pulsar-admin namespaces "
-                f"set-subscription-expiration-time -t 0 {namespace}), or name a target in another namespace"
+                f"brokers {', and '.join(losses.values())}, and {self.name} would lose messages; switch off "
+                f"{', '.join(losses)} for the topic or its namespace, or name a target in another namespace"
             )
+
+    def _losses(self) -> Iterator[tuple[str, str]]:
+        """Yield the policies by which brokers drop what the copy's subscriptions keep, each with its effect."""
+        inherited = self._admin.namespaces.policies(self.name.namespace_path).raw
+        settings = self._admin.brokers.runtime_configuration()
+        own = TopicInventory(self.name, policies=self._own_policies()).own_policy
+        if (minutes := _nearest(own("subscriptionExpirationTime"), subscription_expiration(inherited, settings))) > 0:
+            effect = f"delete a subscription that has had no consumer for {minutes} minutes, and so {KEEPER}"
+            yield "subscription expiration", effect
+        if (seconds := _nearest(own("messageTTL"), message_ttl(inherited, settings))) > 0:
+            yield "message TTL", f"drop messages that were not consumed for {seconds} seconds"
+        quotas: Mapping[str, Mapping[str, Any]] = own(BACKLOG_QUOTAS) or {}
+        for kind in QUOTA_LIMITS:
+            limit = eviction_limit(kind, quotas.get(kind) or backlog_quota(kind, inherited, settings))
+            if limit is not None:
+                yield f"the backlog quota {kind}", f"drop the oldest of a backlog ({QUOTA_LIMITS[kind]} {limit})"
+
+    def _own_policies(self) -> Mapping[str, Any]:
+        try:
+            return self._admin.topic_policies.read(self.name)
+        except AdminNotFound:
+            return {}
 
     def _require_alone(self) -> None:
         others = [
@@ -215,6 +244,10 @@ class CopyTarget:
             self._store.delete(path, node.version)
         except VersionConflict as cause:
             raise StoreContention(f"{path}: another attempt changes the record of the copy") from cause
+
+
+def _nearest(own: int | None, inherited: int) -> int:
+    return inherited if own is None else own
 
 
 def _holds(stats: InternalStats) -> bool:
