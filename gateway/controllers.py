@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -243,23 +242,28 @@ class Controllers:
 
         return await self._retry_until_deadline(ask, f"{name} of {topic}", deadline)
 
-    async def await_end(self, handle: WorkflowHandle[Any, Any], deadline: float) -> None:
+    async def await_end(self, handle: WorkflowHandle[Any, Any], deadline: float) -> bool:
         """Wait until a controller has ended, which is after the answer to its update.
 
         Args:
             handle: handle of one of its runs.
             deadline: when to give up, by the loop's clock.
 
+        Returns:
+            Whether it has deleted its topic; False if it failed or was ended, which may be before or after that.
+
         Raises:
             HTTPProblem: the controller has not ended in time.
         """
 
-        async def wait() -> None:
-            # Its outcome does not matter.
-            with contextlib.suppress(WorkflowFailureError):
+        async def wait() -> bool:
+            try:
                 await handle.result()
+            except WorkflowFailureError:
+                return False
+            return True
 
-        await self._retry_until_deadline(wait, f"the end of {handle.id}", deadline)
+        return await self._retry_until_deadline(wait, f"the end of {handle.id}", deadline)
 
     async def run_of(self, topic: str, deadline: float) -> WorkflowHandle[Any, Any]:
         """Return the run that leads a topic now.

@@ -151,15 +151,26 @@ class Topics:
         return layout
 
     async def delete(self, topic: str, *, force: bool) -> None:
-        """Delete a topic with all its messages; one of the same name can be created afterwards."""
+        """Delete a topic with all its messages; one of the same name can be created afterwards.
+
+        Raises:
+            HTTPProblem: there is no controller, it refuses, or it ended without a confirmation.
+        """
         deadline = self._deadline
         run = await self._controllers.run_of(topic, deadline)
+        confirmed = True
         try:
             await self._change(topic, "delete", Deletion(force=force), type(None))
         except ControllerNotFound as error:
             if not error.unsure:
                 raise
-        await self._controllers.await_end(run, deadline)
+            confirmed = False
+        confirmed |= await self._controllers.await_end(run, deadline)
+        if not confirmed:  # mutant: topic-controller/a-lost-deletion-is-confirmed
+            raise unavailable(
+                f"the controller of {topic} ended before it confirmed the deletion, so the topic may still be there; "
+                "start its controller again, and delete the topic"
+            )
 
     async def figures(self, topic: str) -> TopicFigures:
         """Return statistics of a topic; requests at the same time share them."""

@@ -10,6 +10,7 @@ _PRUNING = "tests/unit/topic_controller/test_pruning.py"
 _AUTO_SCALE = "tests/unit/topic_controller/test_auto_scale.py"
 _GATEWAY = "tests/workflows/gateway/test_gateway.py"
 _CONNECTIONS = "tests/unit/gateway/test_connections.py"
+_API = "tests/unit/gateway/test_api.py"
 _GATE = "tests/unit/gateway/test_gate.py"
 _GRANTS_OF_TOKENS = "tests/unit/gateway/test_grants.py"
 _RECORD = "tests/unit/topic_controller/test_record.py"
@@ -43,6 +44,9 @@ MUTANTS = mutants(
         },
         f"{_GATEWAY}::test_a_hundred_thousand_consumers": {
             "topic-controller/consumers-without-a-limit": drop,
+        },
+        f"{_API}::test_a_lost_deletion": {
+            "topic-controller/a-lost-deletion-is-confirmed": drop,
         },
         f"{_GATEWAY}::test_the_longest_names": {
             "topic-controller/ids-that-temporal-refuses": drop,

@@ -16,6 +16,7 @@ class Played(Controllers):
     Attributes:
         answer: of each update; raises what it fails with.
         layout: of each topic.
+        completes: whether a controller that ends has deleted its topic.
         asked: names of updates.
         sent: their arguments.
         senders: for whom they were sent.
@@ -24,6 +25,7 @@ class Played(Controllers):
     def __init__(self) -> None:
         self.answer: Callable[[], Any] = lambda: None
         self.layout = SegmentLayout.initial(3, 0)
+        self.completes = True
         self.asked: list[str] = []
         self.sent: list[Any] = []
         self.senders: list[str] = []
@@ -43,8 +45,9 @@ class Played(Controllers):
     async def run_of(self, topic: str, deadline: float) -> Any:
         """Answer with a run."""
 
-    async def await_end(self, handle: Any, deadline: float) -> None:
+    async def await_end(self, handle: Any, deadline: float) -> bool:
         """Return at once: the workflow has ended."""
+        return self.completes
 
     async def names(self, tenant: str, namespace: str, deadline: float) -> list[str]:
         """Answer the list."""

@@ -171,8 +171,9 @@ async def test_a_lost_answer(client: httpx.AsyncClient, controllers: Played, pat
 
 
 async def test_a_lost_deletion(client: httpx.AsyncClient, controllers: Played) -> None:
-    """A deletion whose answer was lost, and whose topic no longer exists, succeeds."""
-    for unsure, status in ((True, 204), (False, 404)):
+    """A deletion whose answer was lost succeeds if its controller has completed, and not if that was ended."""
+    for unsure, completes, status in ((True, True, 204), (True, False, 503), (False, True, 404)):
+        controllers.completes = completes
 
         def refuse(unsure: bool = unsure) -> None:
             raise ControllerNotFound("persistent://acme/shop/orders", unsure=unsure)

@@ -405,6 +405,19 @@ async def test_another_topic_of_the_name(gateway: Open, stage: Harness) -> None:
     assert (await ask("PUT", "/subscriptions/bill")).status_code == NO_CONTENT
 
 
+async def test_a_controller_that_ends_during_a_deletion(gateway: Open) -> None:
+    """A deletion is confirmed only by its controller: one that was terminated may have left the topic."""
+    hang = Hang()
+    ask = gateway(Script(delete=hang))
+    await ask.create()
+    asked = asyncio.ensure_future(ask("DELETE"))
+    await hang.entered()
+    await ask.handle.terminate()
+    answer = await asked
+    assert (answer.status_code, "before it confirmed the deletion" in answer.text) == (UNAVAILABLE, True), answer.text
+    hang.release()
+
+
 @pytest.mark.parametrize(
     ("kind", "status"), [(FailureKind.CONFLICT, CONFLICT), (FailureKind.DENIED, 502), (FailureKind.UNSUPPORTED, 501)]
 )
