@@ -11,6 +11,7 @@ from models.topic_names import partition_number, whole_name
 _MANAGED_LEDGERS = "/managed-ledgers/"
 _SCALABLE = "/topics/"
 _SEGMENT = "segment://"
+_WATERMARKS = "/txn/segment-state/watermark/"
 _NAMESPACE = "public/default"
 _DOMAIN = re.compile(r"(persistent|non-persistent)://")
 # What brokers take for something else, and what ZooKeeper allows in no path: characters beyond U+FFFF among it.
@@ -116,6 +117,11 @@ class SegmentName(NamedTuple):
     def managed_ledger_path(self) -> str:
         """The node of its managed ledger in the metadata store."""
         return f"{self.folder(self.scalable)}/{self.descriptor}"
+
+    @property
+    def watermark_path(self) -> str:
+        """The node with the last position that consumers may read, where brokers have transactions."""
+        return f"{_WATERMARKS}{_as_node(str(self))}"
 
     @staticmethod
     def folder(scalable: TopicName) -> str:

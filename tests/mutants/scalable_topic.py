@@ -48,6 +48,9 @@ MUTANTS = mutants(
         f"{_COPY_OUT_ROUNDS}::test_messages_that_were_deleted_since": {
             "scalable-topic/a-copy-continues-after-deleted-messages": drop,
         },
+        f"{_COPY_OUT_ROUNDS}::test_messages_that_readers_do_not_get": {
+            "scalable-topic/a-copy-lacks-what-readers-do-not-get": drop,
+        },
         f"{_COPY_OUT_TARGET}::test_policies_that_lose_messages": {
             "scalable-topic/what-keeps-a-copy-expires": drop,
         },

@@ -10,13 +10,20 @@ import pytest
 
 from activities.scalable_topic import flip, hold_release
 from activities.scalable_topic.regular_topic import waits_for
+from clients.cas.store import CasReader
+from clients.errors import StoreConflict, StoreContention
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.names import TopicName
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy
+from clients.pulsar.names import SegmentName, TopicName
+from clients.pulsar.segment_transactions import has_open_transactions
 from pulsar_devstack.servers.child_programs import Refused
+from pulsar_devstack.servers.provision import with_scalable_clients
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.clients.java_messages import JavaMessages
+from tests.support.clients.segment_transactions import SegmentTransactions
+from tests.support.scalable_topic.copies import APP, make_space, open_copier, stored_in, topic
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import pulsar
 from tests.support.stacks import MakeStack
@@ -68,6 +75,51 @@ def test_open_transactions_are_waited_for(
         consumer = python.subscribe(str(name), "s", pulsar.ConsumerType.Shared)
         assert consumer.receive(30_000).data() == b"after"
     steps.run(hold_release.complete)
+
+
+def test_a_copy_with_transactions(
+    stack: Stack, admin: PulsarAdmin, store: CasReader, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """A copy fails while transactions are open, and while brokers name an earlier message as the last one.
+
+    With transactions, brokers keep their first answer until they load the segment again (5.0.1).
+    """
+    make_space(admin)
+    source, target = topic("transactional"), topic("transactional-copy")
+    admin.scalable_topics.create(source, 1)
+    admin.scalable_topics.set_auto_scale_policy(source, AutoScalePolicy(enabled=False))
+    tools = with_scalable_clients(toolchain)
+    with SegmentTransactions(tools, tmp_path, stack.broker_url, source) as java, open_copier(stack) as copier:
+
+        def copied() -> list[bytes]:
+            copier.copy(source, target, subscriptions=(APP,))
+            return [message.payload for message in stored_in(stack, target)]
+
+        java.send("a0")
+        java.send("a1", "committed")
+        java.send("a2")
+        for _ in range(2):
+            with pytest.raises(StoreContention, match=r"transactions that have written to .*/0000-ffff-0 are open"):
+                copied()
+            assert [message.payload for message in stored_in(stack, target)] == [b"a0"]
+            if admin.scalable_topics.layout(source).epoch == 0:
+                admin.scalable_topics.split(source, 0)
+        java.send("b3")
+        java.commit("committed")
+        with pytest.raises(StoreConflict, match=r"/0000-ffff-0 names \d+:0 as its last message, .* up to \d+:2"):
+            copied()
+        admin.namespaces.unload(source.namespace_path)
+        assert copied() == [b"a0", b"a1", b"a2", b"b3"]
+        java.send("b4")
+        with pytest.raises(StoreConflict, match=r"names \d+:0 as its last message, .* up to \d+:0"):
+            copied()
+        java.send("b5", "aborted")
+        java.abort("aborted")
+        java.send("b6")
+        active = SegmentName(source, admin.scalable_topics.layout(source).route("key").descriptor)
+        wait_for("the end of the transaction", lambda: not has_open_transactions(store, active), _ENDED)
+        admin.namespaces.unload(source.namespace_path)
+        assert copied()[4:] == [b"b4", b"b6"]
 
 
 def test_messages_in_chunks(stack: Stack, admin: PulsarAdmin) -> None:

@@ -17,8 +17,9 @@ compression, encryption, delivery time, chunks and batches. Also the order of ea
 after all its parents. A key goes to the partition to which producers of the target send it, by `hashing`. Batches are
 split if their messages belong to several partitions.
 
-Not preserved: message ids, producer names, sequence ids and transactions; only committed messages are copied. Cursors
-are not preserved either: `subscriptions` are created before the first message, and get all messages.
+Not preserved: message ids, producer names, sequence ids and transactions. Only committed messages are copied, and the
+copy fails while transactions are open. Cursors are not preserved either: `subscriptions` are created before the first
+message, and get all messages.
 
 Only one attempt copies a segment: it owns the only producer with the name of that segment on each partition. By that
 name it finds what a lost attempt has sent.
@@ -81,6 +82,7 @@ def copy_out(
         StoreNotFound: the source is not a scalable topic.
         StoreUnsupported: a message cannot be copied.
         ClaimHeld, Superseded: another migration, or a newer attempt, holds the claim.
+        StoreContention: transactions that have written to the source are open.
         StoreError: a store or a broker failed; the call can be repeated, and continues.
     """
     _require_whole(source, target)

@@ -9,7 +9,7 @@ from activities.lifecycle.context import ActivityContext
 from activities.scalable_topic.operations.copy_out.source import CopySource, parents_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
-from clients.pulsar.wire.position import EntryPosition
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from models.lifecycle.failures import summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.segments.layout import SegmentLayout
@@ -136,8 +136,13 @@ class CopyRounds:
         if record is not None and not record.complete and record.created_ms == segment.created_at_ms:
             # mutant: scalable-topic/a-copy-continues-after-deleted-messages
             self._require_unbroken(segment, position_of(record.at))
+        at = position_of(record.at) if record else EARLIEST
+        if ended or not self._source.has_more(segment, at):
+            # Messages that readers get from now on are found by the next check for more, here or in the task.
+            # mutant: scalable-topic/a-copy-lacks-what-readers-do-not-get
+            self._source.require_readable(segment)
         up_to_date = record is not None and (record.complete or not ended)
-        if record is not None and up_to_date and not self._source.has_more(segment, position_of(record.at)):
+        if up_to_date and not self._source.has_more(segment, at):
             return None
         return SegmentCopy(segment_id, segment.descriptor, self._source.topic(segment), segment.created_at_ms, ended)
 

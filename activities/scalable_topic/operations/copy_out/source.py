@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from clients.cas.store import CasReader
-from clients.errors import StoreConflict, StoreNotFound, StoreUnreachable
+from clients.errors import StoreConflict, StoreContention, StoreNotFound, StoreUnreachable
 from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.pulsar.managed_ledgers import decode_ledger_info
-from clients.pulsar.names import StoredTopic, TopicName, stored_topic
+from clients.pulsar.names import SegmentName, StoredTopic, TopicName, stored_topic
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
+from clients.pulsar.segment_transactions import has_open_transactions, readable_position
 from clients.pulsar.wire.access import NOTE, WireAccess
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from clients.pulsar.wire.reader import RawReader
@@ -87,6 +88,33 @@ class CopySource:
         """
         ledgers = self._ledgers(segment).ledgerInfo
         return position == EARLIEST or any(ledger.ledgerId == position.ledger_id for ledger in ledgers)
+
+    def require_readable(self, segment: SegmentInfo) -> None:
+        """Require that readers get all messages that a segment has now.
+
+        Raises:
+            StoreContention: a transaction is open, and holds back all later messages.
+            StoreConflict: the broker names an earlier message as the last one.
+        """
+        topic = self.topic(segment)
+        if not isinstance(topic, SegmentName):
+            return
+        if has_open_transactions(self._store, topic):
+            raise StoreContention(
+                f"transactions that have written to {topic} are open, and consumers get no later messages; commit or "
+                "abort them"
+            )
+        readable = readable_position(self._store, topic)
+        if readable is None or not self.has_all_since(segment, readable):
+            return
+        # With transactions, a broker keeps its first answer until it loads the segment again (5.0.1).
+        last = self._last(segment, EARLIEST)
+        if last is None or last < readable:
+            raise StoreConflict(
+                f"the broker of {topic} names {last or 'none'} as its last message, although consumers may read up to "
+                f"{readable}; if an aborted transaction sent that one, send another message. Then unload the namespace "
+                f"(pulsar-admin namespaces unload {self._name.namespace_path}), and copy again"
+            )
 
     def has_more(self, segment: SegmentInfo, after: EntryPosition) -> bool:
         """Return whether a segment has entries after a position."""
