@@ -73,6 +73,7 @@ class ChildPool:
         self._watch: asyncio.Task[None] | None = None
         self._defect: BaseException | None = None
         self._holds = 0
+        self._cancelled = False
 
     @property
     def items(self) -> int:
@@ -113,8 +114,10 @@ class ChildPool:
     async def cancel(self) -> None:
         """Cancel all children, and wait until they have ended, however long that takes.
 
-        A rollback must not run next to a child. An operator can terminate a child that does not end.
+        A rollback must not run next to a child, so none is given up from now on. An operator can terminate a child that
+        does not end.
         """
+        self._cancelled = True  # mutant: shared/rollback-next-to-a-child
         for child in self._running.values():
             self._request_cancel(child, "cancelled with its parent")
         while self._running:
@@ -144,7 +147,7 @@ class ChildPool:
         handle = await self._start(child, spec)
         if handle is None:
             return _all_failed(child.items, child.given_up.result())
-        child.started, child.blocked = True, False
+        child.started = True
         if child.cancelled or child.given_up.done():
             await self._send_cancel(child)
         await workflow.wait([handle, child.given_up], return_when=asyncio.FIRST_COMPLETED)
@@ -173,6 +176,8 @@ class ChildPool:
             maximum_attempts=child.policy.attempts,
         )
         while not child.given_up.done():
+            # A cancellation during the start must not give up a child that then starts.
+            child.blocked = False
             try:
                 return await workflow.start_child_workflow(
                     spec.workflow,
@@ -206,12 +211,16 @@ class ChildPool:
                     timeout_summary="deadline of an item",
                 )
             except TimeoutError:
-                for child in self._running.values():
-                    if child.held_since is None and child.due <= workflow.now():
+                for child in self._with_deadline():
+                    if child.due <= workflow.now():
                         self._handle_overdue(child)
 
     def _next_due(self) -> datetime | None:
-        return min((child.due for child in self._running.values() if child.held_since is None), default=None)
+        return min((child.due for child in self._with_deadline()), default=None)
+
+    def _with_deadline(self) -> list[_Child]:
+        """Return the children whose time counts: none once all are cancelled, since their end is waited for."""
+        return [] if self._cancelled else [child for child in self._running.values() if child.held_since is None]
 
     def _handle_overdue(self, child: _Child) -> None:
         limit = child.policy.deadline

@@ -6,6 +6,7 @@ Their continuations are tested on a real Temporal: this server loses signals tha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
@@ -14,7 +15,7 @@ from temporalio.client import WorkflowExecutionStatus
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.lifecycle.waves import WavePolicy
-from tests.workflows.lifecycle.harness import Harness
+from tests.workflows.lifecycle.harness import Harness, until_at_rest
 from tests.workflows.lifecycle.wave_catalog import Behaviour
 from tests.workflows.lifecycle.wave_operator import Operator, wave_operator
 
@@ -43,3 +44,24 @@ async def test_a_rollback_ends_the_children_first(operator: Operator) -> None:
     for name in waves.catalog.names[:5]:
         child = operator.client.get_workflow_handle(f"{run.handle.id}/{name}")
         assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+async def test_a_rollback_waits_for_a_child_past_its_deadline(operator: Operator) -> None:
+    """A child whose deadline passes while it ends for a rollback is waited for, without a timer for each grace."""
+    policy = POLICY.model_copy(update={"deadline": timedelta(hours=3), "cancel_grace": timedelta(minutes=5)})
+    items = {"topic": Behaviour(hang=True, undo=timedelta(hours=9))}
+    run, waves = await operator.start_migration(items, policy, events=1000)
+    await waves.until(lambda _: len(waves.catalog.begun) == 1)
+    child = operator.client.get_workflow_handle(f"{run.handle.id}/topic")
+    await until_at_rest(child)
+    await run.steer(Verb.ROLLBACK)
+    # The child must have its cancellation before time passes.
+    await until_at_rest(run.handle)
+    await until_at_rest(child)
+    before = await run.events()
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    ended = (await child.describe()).close_time
+    assert ended
+    assert ended <= report.history[-1].started
+    assert await run.events() - before < 30

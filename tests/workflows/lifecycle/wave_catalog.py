@@ -44,6 +44,7 @@ class Behaviour(Result):
     sleep: timedelta = timedelta(0)
     hang: bool = False
     deaf: bool = False
+    undo: timedelta = timedelta(0)
     answer: Any = None
 
 

@@ -66,6 +66,7 @@ class Batch:
                 await workflow.wait_condition(lambda: False)
             except asyncio.CancelledError:
                 if not todo.deaf:
+                    await workflow.sleep(todo.undo)
                     raise
         if todo.answer is not None:
             return todo.answer
