@@ -19,6 +19,7 @@ _DEFECTS = "tests/unit/lifecycle/test_defects.py"
 _OPERATIONS_WORKFLOW = "tests/integration/scalable_topic/test_operations_workflow.py"
 _NAMESPACES = "tests/integration/topic_controller/test_namespaces.py"
 _ROLLBACK = "tests/workflows/blue_green/test_rollback.py"
+_HOLD = "tests/workflows/metadata_store/test_hold.py"
 _WAVES = "tests/workflows/lifecycle/test_migration_waves.py"
 
 _GATEWAY = "tests/workflows/gateway/test_gateway.py"
@@ -73,6 +74,9 @@ MUTANTS = mutants(
         },
         f"{_ROLLBACK}::test_rollback_is_refused_once_all_have_moved": {
             "shared/a-rollback-after-the-commit": drop,
+        },
+        f"{_HOLD}::test_a_later_order_counts_more_than_a_proceed": {
+            "shared/a-proceed-before-a-hold-counts": drop,
         },
         f"{_WAVES}::test_a_rollback_waits_for_a_child_past_its_deadline": {
             "shared/rollback-next-to-a-child": drop,

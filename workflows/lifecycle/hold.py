@@ -28,6 +28,7 @@ Round = Callable[[timedelta], Awaitable[object]]
 _SHORTEST_ROUND, _LONGEST_ROUND, _ROUNDS_PER_AGE = timedelta(seconds=10), timedelta(hours=1), 20
 _BEGUN = "the cut-over has started"
 _STEP = "the cut-over"
+_EFFECT = "the cut-over begins"
 
 
 class _Reason(NamedTuple):
@@ -86,6 +87,18 @@ class CutoverHold:
         """True once the phase has reached its hold; a run that continues there does not repeat the work before it."""
         return self._state.hold_reached
 
+    def set_hold(self, *, hold: bool) -> None:
+        """Hold before the cut-over, or hold no longer."""
+        self.plan.hold = hold
+        if hold:
+            self._drop_proceed()
+
+    def set_time(self, at: datetime | None) -> None:
+        """Set or clear the time of the cut-over."""
+        self.plan.at = at
+        if at:
+            self._drop_proceed()
+
     def begin(self) -> None:
         """Start the cut-over: from now on it cannot be held."""
         self.plan.begun = True
@@ -126,6 +139,13 @@ class CutoverHold:
         return reading
 
     # Inside -----------------------------------------------------------------------------------------------------------
+
+    def _drop_proceed(self) -> None:
+        """Drop a `proceed` to the cut-over that was not acted on yet: the later order counts."""
+        verbs = self._verbs
+        if verbs.proceed_wanted and verbs.policy.gate == _EFFECT:
+            verbs.proceed_wanted = False  # mutant: shared/a-proceed-before-a-hold-counts
+            self._status.note("the `proceed` to cut over is dropped, since a later order holds the cut-over")
 
     async def _wait(self, catch_up: Round | None) -> None:
         await self.read_windows()
@@ -175,8 +195,9 @@ class CutoverHold:
                     if reason.kind is WaitKind.VETO:
                         self._hooks.override(_STEP)
                         self._state.veto_overridden = True
+                    else:
+                        self.plan.hold, self.plan.at = False, None
                     self._verbs.open_gate()
-                    self.plan.hold, self.plan.at = False, None
                 elif reason.kind is WaitKind.VETO and self._reason() == reason:
                     await self._ask_during(task)
             # It may have ended while the windows were read.
@@ -210,7 +231,7 @@ class CutoverHold:
             self._hooks.show_veto(_STEP, after=self.after)
             return
         if Verb.PROCEED in reason.ends_on:
-            self._verbs.close_gate("the cut-over begins", after=self.after)
+            self._verbs.close_gate(_EFFECT, after=self.after)
         else:
             self._verbs.open_gate(reason.why)
         self._status.wait_for(reason.kind, reason.why, action=reason.action, until=reason.until, ends_on=reason.ends_on)

@@ -327,7 +327,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     )
     def set_hold(self, change: HoldChange) -> CutoverPlan:
         """Hold before the cut-over, or release the hold; return the plan."""
-        self.hold.plan.hold = change.hold
+        self.hold.set_hold(hold=change.hold)
         self.board.note(f"hold before the cut-over: {'on' if change.hold else 'off'}, set{by()}")
         return self.hold.plan
 
@@ -344,7 +344,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     )
     def set_cutover_time(self, time: CutoverTime) -> CutoverPlan:
         """Set or clear the time of the cut-over; return the plan."""
-        self.hold.plan.at = time.at
+        self.hold.set_time(time.at)
         at = f"not before {time.at:%Y-%m-%d %H:%M:%S %Z}" if time.at else "at any time"
         self.board.note(f"cut-over: {at}, set{by()}")
         return self.hold.plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,11 +15,12 @@ from models.hooks import Hook
 from models.lifecycle.audit import Audit
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, Status, WaitKind
-from models.lifecycle.verbs import Verb, VerbRequest
+from models.lifecycle.verbs import HoldChange, Verb, VerbRequest
 from models.metadata_store.phases import Phase
 from tests.support.lifecycle.hook_receiver import HookReceiver, Response
 from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.lifecycle.one_task import in_one_task
 from tests.workflows.metadata_store.activities import Script, between_rounds
 from tests.workflows.scalable_topic.activities import TOPICS, NamespaceScript
 from workflows.lifecycle import hooks
@@ -183,6 +185,27 @@ async def test_an_override_needs_a_reason(stage: Harness, pager: HookReceiver, m
     audit = Audit.model_validate(await run.handle.query("audit"))
     assert (audit.entries[-1].what, audit.entries[-1].reason, audit.entries[-1].accepted) == ("proceed", "OPS-2", True)
     assert _types(pager) == ["cutover.asked", "migration.ended"]
+
+
+async def test_an_override_does_not_release_a_later_hold(
+    stage: Harness, pager: HookReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `proceed` that overrides a veto keeps that effect, and a hold that is answered right after it still holds."""
+    pager.respond = lambda event: REFUSED if event["type"].endswith("asked") else Response()
+    run = await _start(stage, "gate")
+    await run.until(_is_vetoed)
+    # See above.
+    await stage.env.sleep(timedelta(seconds=55))
+    async with in_one_task(run, monkeypatch):
+        await run.signal(Verb.PROCEED, "OPS-4")
+        answer = asyncio.create_task(run.update("hold_before_cutover", HoldChange(hold=True)))
+    await answer
+    assert (await run.status()).cutover.hold
+    status = await run.until(lambda status: bool(status.waiting and status.waiting.kind is WaitKind.HOLD))
+    assert any("the cut-over starts against the veto of gate" in note for note in status.notes)
+    await run.until(between_rounds(run.script))
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
 
 
 async def test_without_an_answer_there_is_no_cutover(stage: Harness, pager: HookReceiver) -> None:

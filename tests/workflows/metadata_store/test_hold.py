@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from models.metadata_store.phases import Phase
 from models.metadata_store.results import Preparation
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Hang
 from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.lifecycle.one_task import in_one_task
 from tests.workflows.lifecycle.persons import ANA, BO, Persons
 from tests.workflows.metadata_store.activities import ANSWERS, HELD, LIVE, Script, between_rounds
 from workflows.lifecycle import hold
@@ -61,6 +63,27 @@ async def test_hold_is_released_by_its_update(stage: Harness) -> None:
         refusal = await run.refusal(name, change)
         assert (refusal.type, refusal.message) == (FailureKind.REFUSED, "the cut-over has started")
     preparing.release()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("later", [("hold_before_cutover", True), ("cutover_at", timedelta(hours=20))])
+async def test_a_later_order_counts_more_than_a_proceed(
+    stage: Harness, monkeypatch: pytest.MonkeyPatch, later: tuple[str, Any]
+) -> None:
+    """A hold, or a time, that is answered while a `proceed` is not acted on yet is not lost."""
+    run = await _held(stage, hold_before_cutover=True)
+    update, value = later
+    now = await stage.env.get_current_time()
+    order = HoldChange(hold=True) if value is True else CutoverTime(at=now + value)
+    async with in_one_task(run, monkeypatch):
+        await run.signal(Verb.PROCEED)
+        answer = asyncio.create_task(run.update(update, order))
+    assert CutoverPlan.model_validate(await answer).hold
+    assert (await run.status()).cutover.hold
+    status = await _between_rounds(run)
+    assert Verb.PROCEED in status.legal_verbs
+    assert any("`proceed`" in note and "dropped" in note for note in status.notes)
+    await run.signal(Verb.PROCEED)
     assert (await run.report()).outcome is Outcome.DONE
 
 
