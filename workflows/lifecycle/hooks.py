@@ -36,6 +36,7 @@ from workflows.lifecycle.activity_calls import answer_of
 from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.status import StatusBoard
+from workflows.lifecycle.tasks import wait_after_the_end
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
@@ -106,10 +107,9 @@ class Hooks:
         if not self._tasks:
             return
         self._ends = True
-        with suppress(TimeoutError):
-            await workflow.wait_condition(
-                lambda: not self._state.outbox.events, timeout=_LAST_DELIVERIES, timeout_summary="last events for hooks"
-            )
+        await wait_after_the_end(
+            lambda: not self._state.outbox.events, longest=_LAST_DELIVERIES, summary="last events for hooks"
+        )
         for hook in self._state.outbox.hooks.values():
             if lost := hook.pending + hook.lost:
                 self._status.note(f"hook {hook.name}: {_EVENTS.format(lost)} not delivered: {hook.error}")

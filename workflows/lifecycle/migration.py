@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -48,6 +47,7 @@ from workflows.lifecycle.phases import Phases
 from workflows.lifecycle.search_attributes import KIND_KEY, TARGET_KEY, SearchAttributes
 from workflows.lifecycle.start import OneInput
 from workflows.lifecycle.status import StatusBoard
+from workflows.lifecycle.tasks import wait_after_the_end
 from workflows.lifecycle.timers import WINDOW, Timers
 
 InputT = TypeVar("InputT", bound=MigrationInput)
@@ -140,10 +140,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
     async def _deliver_rest(self) -> None:
         """Deliver the last events to hooks, and the last reports to the parent: the next attempt does not know them."""
         await self.hooks.end()
-        while self.board.reporting:
-            # The work has ended, and a cancellation that comes now does not change how.
-            with suppress(asyncio.CancelledError):
-                await workflow.wait_condition(lambda: not self.board.reporting)
+        if self.board.reporting:
+            await wait_after_the_end(lambda: not self.board.reporting)
 
     async def _executed(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
         try:
@@ -171,7 +169,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
             raise
         # Before the wait for handlers, so that an update that still waits for its turn is refused.
         self._end(report.outcome)
-        await workflow.wait_condition(workflow.all_handlers_finished)
+        await wait_after_the_end(workflow.all_handlers_finished)
         return report
 
     async def _read_calendar(self) -> None:

@@ -190,6 +190,20 @@ class Run:
         assert isinstance(cause, ApplicationError), repr(cause)
         return cause
 
+    async def cancel(self) -> None:
+        """Cancel the workflow, and wait until it has got that."""
+        await self.handle.cancel()
+        requested, completed = (
+            EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED,
+            EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+        )
+        async with self.within():
+            while True:
+                types = [event.event_type for event in (await self.handle.fetch_history()).events]
+                if requested in types and completed in types[types.index(requested) :]:
+                    return
+                await asyncio.sleep(0.05)
+
     async def running(self) -> bool:
         """Return whether the workflow has not ended."""
         return (await self.handle.describe()).status is WorkflowExecutionStatus.RUNNING
