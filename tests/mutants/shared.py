@@ -19,6 +19,7 @@ _DEFECTS = "tests/unit/lifecycle/test_defects.py"
 _OPERATIONS_WORKFLOW = "tests/integration/scalable_topic/test_operations_workflow.py"
 _NAMESPACES = "tests/integration/topic_controller/test_namespaces.py"
 _ROLLBACK = "tests/workflows/blue_green/test_rollback.py"
+_STORE_ROLLBACK = "tests/workflows/metadata_store/test_rollback.py"
 _HOLD = "tests/workflows/metadata_store/test_hold.py"
 _WAVES = "tests/workflows/lifecycle/test_migration_waves.py"
 
@@ -77,6 +78,9 @@ MUTANTS = mutants(
         },
         f"{_HOLD}::test_a_later_order_counts_more_than_a_proceed": {
             "shared/a-proceed-before-a-hold-counts": drop,
+        },
+        f"{_STORE_ROLLBACK}::test_a_cancellation_does_not_let_the_rollback_overtake_a_step": {
+            "shared/rollback-next-to-a-step": swap("cancelled = error", "raise"),
         },
         f"{_WAVES}::test_a_rollback_waits_for_a_child_past_its_deadline": {
             "shared/rollback-next-to-a-child": drop,

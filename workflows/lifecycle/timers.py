@@ -17,6 +17,7 @@ from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.failures import Interrupted
 from workflows.lifecycle.status import StatusBoard
+from workflows.lifecycle.tasks import cancel_and_wait
 
 ResultT = TypeVar("ResultT")
 
@@ -145,11 +146,11 @@ class Timers:
                 bound = self.next_bound()
                 remaining, name = (max(bound[0] - workflow.now(), timedelta(0)), bound[1]) if bound else (None, "")
                 await _wait(lambda bound=bound: self._attention(task, bound), remaining, name)
-                # Read before `_end`: interrupted work removes its deadline.
+                # Read before the end: interrupted work removes its deadline.
                 passed = self._passed_bound()
         finally:
             if not task.done():
-                await _end(task)
+                await cancel_and_wait(task)
         # An accepted rollback counts, even if the work ended at the same moment.
         if self._verbs.rollback_wanted:
             raise Interrupted(_ROLLED_BACK, by_operator=True)
@@ -174,14 +175,14 @@ class Timers:
         try:
             await workflow.wait_condition(lambda: task.done() or must_end())
         except asyncio.CancelledError:
-            await _end(task)
+            await cancel_and_wait(task)
             # Raise the activity's own error, which callers check for the cancellation.
             task.result()
             raise
         if task.done():
             task.result()
             return True
-        await _end(task)
+        await cancel_and_wait(task)
         return False
 
     def next_bound(self) -> tuple[datetime, str] | None:
@@ -214,11 +215,3 @@ class Timers:
 async def _wait(condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
     with suppress(TimeoutError):
         await workflow.wait_condition(condition, timeout=longest, timeout_summary=summary_line(summary))
-
-
-async def _end(task: asyncio.Future[Any]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled():
-        # Retrieve the exception, or asyncio would log that it never was.
-        task.exception()

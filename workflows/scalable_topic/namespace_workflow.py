@@ -24,6 +24,7 @@ from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.precheck import not_ready, require_ready
 from workflows.lifecycle.start import read_start
+from workflows.lifecycle.tasks import cancel_and_wait
 from workflows.lifecycle.wave_steering import MigrationSteering, change_waves, changed_waves, no_more_items
 from workflows.lifecycle.waves import Waves
 from workflows.scalable_topic.grace import GraceWindow
@@ -121,7 +122,7 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
                 await self._stop(waves)
         except asyncio.CancelledError:
             # No topic may be in progress when policies are restored.
-            await _ended(waves)
+            await cancel_and_wait(waves)
             raise
         finally:
             counts = self.state.waves.counts
@@ -132,7 +133,7 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
         # Set first: an activity that completes despite its cancellation must not let the waves continue.
         self.state.waves.outcome, self.state.waves.why = WavesOutcome.STOPPED, why
         self.board.note(why)
-        await _ended(waves)
+        await cancel_and_wait(waves)
         await self.waves.drain()
 
     async def _complete(self) -> None:
@@ -195,21 +196,6 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
         facts = self.state.facts.survey
         assert facts is not None, "PRECHECK has passed"
         return facts
-
-
-async def _ended(waves: asyncio.Future[Any]) -> None:
-    """Cancel waves and wait until their children have ended, even if this wait itself is cancelled."""
-    waves.cancel()
-    cancelled = False
-    while not waves.done():
-        try:
-            await workflow.wait([waves])
-        except asyncio.CancelledError:
-            cancelled = True
-    # Retrieve the exception; otherwise it would be logged as an error.
-    _ = waves.cancelled() or waves.exception()
-    if cancelled:
-        raise asyncio.CancelledError
 
 
 def _plan_summary(facts: Survey) -> str:

@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from workflows.lifecycle.failures import cause_of
-from workflows.topic_controller.asyncio_tasks import cancel_and_wait, is_cancelled
+from workflows.lifecycle.tasks import cancel_and_wait, is_cancelled
 from workflows.topic_controller.controller_session import ControllerSession
 
 DueT = TypeVar("DueT")

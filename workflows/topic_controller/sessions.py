@@ -19,7 +19,7 @@ from models.topic_controller.sessions import AssignmentChanges, Coordinator, Dra
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import failure_of
 from workflows.lifecycle.migration import refused
-from workflows.topic_controller.asyncio_tasks import is_cancelled, wait_for_end
+from workflows.lifecycle.tasks import is_cancelled, wait_for_end
 from workflows.topic_controller.controller_session import ControllerSession
 
 _PUBLISH = Call("Publish what consumers read")

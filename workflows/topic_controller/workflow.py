@@ -57,7 +57,7 @@ from workflows.lifecycle.failures import failure_of, to_exception
 from workflows.lifecycle.migration import refused
 from workflows.lifecycle.search_attributes import KIND_KEY, TARGET_KEY
 from workflows.lifecycle.start import OneInput, read_start
-from workflows.topic_controller.asyncio_tasks import cancel_and_wait
+from workflows.lifecycle.tasks import cancel_and_wait
 from workflows.topic_controller.auto_scale import Scaler
 from workflows.topic_controller.changes import DELETE, Changes
 from workflows.topic_controller.controller_session import ControllerSession

@@ -42,21 +42,31 @@ class Hang:
 
     Args:
         deaf: whether a cancellation only makes it end its work and answer.
+        late: whether it ends only when it is released, also after a cancellation.
         failure: how it ends when it is released.
         answer: what it answers when it does not fail; by default what the step answers without trouble.
     """
 
-    def __init__(self, *, deaf: bool = False, failure: BaseException | None = None, answer: Any = None) -> None:
+    def __init__(
+        self, *, deaf: bool = False, late: bool = False, failure: BaseException | None = None, answer: Any = None
+    ) -> None:
         self.answer = answer
         self._deaf = deaf
+        self._late = late
         self._failure = failure
         self._entered = asyncio.Event()
+        self._cancelled = asyncio.Event()
         self._released = asyncio.Event()
 
     async def entered(self) -> None:
         """Wait until the step runs."""
         async with asyncio.timeout(_TIMEOUT):
             await self._entered.wait()
+
+    async def cancelled(self) -> None:
+        """Wait until the step is cancelled."""
+        async with asyncio.timeout(_TIMEOUT):
+            await self._cancelled.wait()
 
     def release(self) -> None:
         """Release the step, so that it ends."""
@@ -65,14 +75,18 @@ class Hang:
     async def run(self) -> None:
         """Wait as the step, until it is released; then raise its failure, if it has one."""
         self._entered.set()
-        try:
-            while not self._released.is_set():
-                activity.heartbeat()
+        while not self._released.is_set():
+            activity.heartbeat()
+            try:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._released.wait(), 0.05)
-        except asyncio.CancelledError:
-            if not self._deaf:
-                raise
+            except asyncio.CancelledError:
+                self._cancelled.set()
+                if self._late:
+                    continue
+                if not self._deaf:
+                    raise
+                break
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 

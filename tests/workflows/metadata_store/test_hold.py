@@ -87,6 +87,21 @@ async def test_a_later_order_counts_more_than_a_proceed(
     assert (await run.report()).outcome is Outcome.DONE
 
 
+async def test_a_rollback_does_not_overtake_the_last_round(stage: Harness) -> None:
+    """A rollback that comes while a `proceed` ends a round of the copy undoes only after the end of that round."""
+    hang = Hang(late=True)
+    run = await stage.start(Script(catch_up=hang), hold_before_cutover=True)
+    await hang.entered()
+    await run.steer(Verb.PROCEED)
+    await hang.cancelled()
+    await run.steer(Verb.ROLLBACK)
+    status = await run.status()
+    hang.release()
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert status.phase == Phase.CATCH_UP
+    assert run.script.steps == [*HELD[:3], "unblock_writes", "clear_target"]
+
+
 async def test_cutover_at(stage: Harness) -> None:
     """The cut-over starts at its time, which can be moved; no operator is needed."""
     now = await stage.env.get_current_time()

@@ -225,6 +225,21 @@ async def test_cancelled_migration_rolls_back(stage: Harness) -> None:
     assert (await run.handle.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
+async def test_a_cancellation_does_not_let_the_rollback_overtake_a_step(stage: Harness) -> None:
+    """A workflow that is cancelled while a step ends for a rollback undoes only after the end of that step."""
+    hang = Hang(late=True)
+    run = await stage.start(Script(pre_copy=hang))
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    await hang.cancelled()
+    await run.cancel()
+    status = await run.status()
+    hang.release()
+    assert isinstance(await run.failure(), CancelledError)
+    assert status.phase == Phase.PRE_COPY
+    assert run.script.steps == ["precheck", "pre_copy", *UNDO]
+
+
 async def test_cancellation_does_not_interrupt_the_rollback(stage: Harness) -> None:
     """A cancellation that arrives while writes are unblocked waits until that is done."""
     work, rollback_on_failure = Hang(), Hang()

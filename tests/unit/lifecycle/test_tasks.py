@@ -1,4 +1,4 @@
-"""How a controller ends what runs next to its updates."""
+"""How a workflow ends its own tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workflows.topic_controller.asyncio_tasks import cancel_and_wait
+from workflows.lifecycle.tasks import cancel_and_wait
 
 
 class _Step:
