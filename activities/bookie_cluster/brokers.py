@@ -33,7 +33,7 @@ from models.base import Result
 from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.results import BrokersOn, BrokersStopped
 from models.lifecycle.failures import NAMED, FailureKind
-from models.lifecycle.status import WaitKind
+from models.lifecycle.status import Undo, WaitKind
 
 _POLL = 0.25
 # Each of these checks asks every broker, or reads all nodes that brokers' sessions can hold.
@@ -112,13 +112,16 @@ def _unproven(store: StoreReader) -> list[str]:
 
 
 @step(BookieClusterTask, name="start_brokers")
-def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FULL) -> BrokersOn:
+def start(
+    task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FULL, undo: Undo = Undo.COPY_BACK
+) -> BrokersOn:
     """Start brokers on the target, and wait until as many as before are proven to use it, and to write there.
 
     Args:
         task: the step.
         direction: of the switch.
         asked: `waived` where the brokers that run are enough for the operator, and in a rollback without proof.
+        undo: `none` where brokers stay on the target, whatever one of them has written to the cluster that was left.
 
     Raises:
         ApplicationError: the order failed; Temporal tries again.
@@ -130,7 +133,8 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
     with task.registry() as registry, task.broker_store() as store, task.broker_view() as view:
         registry.claim.renew()  # mutant: bookie-cluster/a-late-attempt-starts-brokers
         absences = read_absences(task, registry)
-        _refuse_misrouted_ledgers(task)  # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start
+        # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start
+        _refuse_misrouted_ledgers(task, undo)
         controller.ask("start", target.metadataServiceUri, registry.claim.require)
         since: datetime | None = None
         while True:
@@ -143,7 +147,7 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
                 proof.doubts.extend(_missing(running, absences.values()))
             if _is_proven(task, asked, running, proof):
                 # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start
-                _refuse_misrouted_ledgers(task)
+                _refuse_misrouted_ledgers(task, undo)
                 task.context.clear_waiting()
                 own = absences.get(task.direction) or absences.get(Direction.FORWARD)
                 return BrokersOn(
@@ -223,8 +227,11 @@ def _missing(running: list[Service], before: Collection[Absence]) -> list[str]:
     return [f"{len(running)} of {most} brokers run ({', '.join(absent)} did before)"]
 
 
-def _refuse_misrouted_ledgers(task: BookieClusterTask) -> None:
-    if task.direction is Direction.FORWARD and (ledgers := _misrouted_ledgers(task)):
+def _refuse_misrouted_ledgers(task: BookieClusterTask, undo: Undo) -> None:
+    # In a rollback that was given up brokers cannot go back, and the cluster that was left may be lost.
+    if task.direction is Direction.BACK or undo is Undo.NONE:
+        return
+    if ledgers := _misrouted_ledgers(task):
         raise ApplicationError(
             f"after everything had been copied, a broker created {ledgers} in {task.ends.source.name}; "
             "the target lacks what is in there, so brokers go back",

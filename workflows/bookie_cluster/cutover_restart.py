@@ -14,7 +14,7 @@ from activities.bookie_cluster import brokers, build, rollback, tail
 from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, RollbackReadiness, TailCopy
 from models.bookie_cluster.state import CopyFigures, CutoverStage
-from models.lifecycle.status import WaitKind
+from models.lifecycle.status import Undo, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.bookie_cluster.cutover import BACK, CLEARING, FORWARD, Cutover, require_safe
 from workflows.lifecycle.activity_calls import Call
@@ -292,10 +292,11 @@ class RestartCutover(Cutover):
     async def _start_brokers(self, direction: Direction) -> BrokersOn:
         """Wait until brokers are proven to write to the direction's target."""
         name = self.input.ends(direction).target.name
+        undo = Undo.NONE if self.state.stays or direction is BACK else Undo.COPY_BACK
 
         async def start(proof: Proof) -> BrokersOn:
             call = Call(f"Start brokers on {name}, see that each writes there")
-            return await self.activities.run(brokers.start, call, direction, proof)
+            return await self.activities.run(brokers.start, call, direction, proof, undo)
 
         effect = "the brokers that run are enough" + (", also without proof" if direction is BACK else "")
         on = await self._proven_or_waived(start, effect)

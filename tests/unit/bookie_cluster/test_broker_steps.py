@@ -31,11 +31,12 @@ from clients.cas.claims import ClaimKeeper
 from clients.errors import StoreConflict, Superseded
 from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.pulsar.records.bookie_registry import BookieRegistry
-from models.bookie_cluster.input import BookieCluster, Direction, Routing
+from models.bookie_cluster.input import BookieCluster, Direction, Proof, Routing
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, Directive
 from models.bookie_registry import REGISTRY, SwitchClaim, SwitchTarget
 from models.lifecycle.claim import CLAIM, Attempt
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Undo
 from models.migration_flag import FLAG, Flag, FlagPhase
 from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
 
@@ -494,6 +495,16 @@ def test_a_misrouted_ledger_rolls_the_switch_back(scene: Scene, moment: str) -> 
         scene.start()
     assert failed.value.type == FailureKind.CONFLICT
     assert scene.orders == ([] if moment == "before" else ["start"])
+
+
+def test_a_rollback_that_was_given_up_starts_brokers_although_a_ledger_is_misrouted(scene: Scene) -> None:
+    """Brokers that cannot go back start on the target; the source, which may be lost, is not asked."""
+    scene.register(ONE)
+    scene.misroute()
+    del scene.ledgers["a"]
+    task = scene.task(broker_control="command")
+    started = brokers.start(task, Direction.FORWARD, Proof.FULL, Undo.NONE)
+    assert (len(started.brokers), scene.orders) == (1, ["start"])
 
 
 def test_a_run_that_has_ended_releases_nothing(scene: Scene) -> None:

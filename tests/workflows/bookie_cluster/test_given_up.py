@@ -8,11 +8,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from models.bookie_cluster.input import Direction
+from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.results import RollbackReadiness
 from models.bookie_cluster.updates import TargetLoss
 from models.lifecycle.failures import Blocker, FailureKind
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, Undo
 from models.lifecycle.verbs import Verb
 from tests.workflows.bookie_cluster.activities import (
     ANSWERS,
@@ -121,6 +121,18 @@ async def test_a_source_that_dies_during_the_rollback(stage: Harness, step: str,
     assert sum("the rollback is given up: brokers stay on new" in note for note in report.notes) == 1
     assert any("the switch ends as if its window had" in note for note in report.notes)
     assert not any("had been committed before" in note for note in report.notes)
+
+
+async def test_a_rollback_from_misrouted_ledgers_is_given_up(stage: Harness) -> None:
+    """Ledgers that a broker created in the source start the rollback; once it is given up, they start no other one."""
+    dead = RollbackReadiness(blockers=(BLOCKER,))
+    misrouted = ApplicationError("a broker created ledger(s) 9 in old", type=FailureKind.CONFLICT, non_retryable=True)
+    run = await stage.start(Script(start_brokers=[misrouted, ANSWERS["start_brokers"]], check_rollback=dead))
+    await waits_for_bookies(run)
+    await give_up(run)
+    assert (await run.report()).outcome is Outcome.DONE
+    starts = [call.args for call in run.script.calls if call.step == "start_brokers"]
+    assert starts == [(Direction.FORWARD, Proof.FULL, Undo.COPY_BACK), (Direction.FORWARD, Proof.FULL, Undo.NONE)]
 
 
 async def test_a_rollback_stays_given_up(stage: Harness) -> None:
