@@ -32,10 +32,8 @@ MOST_FAILURES = 20_000
 REPORTED = NOT_COPIED_LEDGERS, MISSING_LEDGERS, ATTRIBUTIONS = "not-copied", "missing", "attributions"
 """Lists of failures that a report refers to. They stay until an operator deletes them or the switch runs again."""
 
-VERIFIED = "verified"
-"""The list of verified ledgers, and the choice of ledgers: they stay after a rollback, as its copies do."""
-SCOPE = "scope"
-_BEGUN = "begun"
+COPIES = VERIFIED, BEGUN, SCOPE = "verified", "begun", "scope"
+"""Lists of verified ledgers and open copies, and the choice of ledgers: they stay after a rollback, as copies do."""
 
 _FAILED, _CUTOVER, _DELETED = "failed", "cutover-ledger-id", "deleted"
 _LONGEST_REASON = 400
@@ -91,8 +89,8 @@ class SwitchProgress:
         Raises:
             StoreConflict: a newer attempt has taken over.
         """
-        self._clear(_BEGUN)
-        self._append(_BEGUN, [[ledger, *begun] for ledger, begun in ledgers.items()])
+        self._clear(BEGUN)
+        self._append(BEGUN, [[ledger, *begun] for ledger, begun in ledgers.items()])
 
     def add_failed(self, ledgers: Mapping[int, str]) -> None:
         """Remember ledgers that could not be copied, or that differ.
@@ -195,7 +193,7 @@ def read_verified(store: StoreReader, progress: str) -> IdNumbers:
 
 def read_begun(store: StoreReader, progress: str) -> dict[int, Begun]:
     """Return how far open copies have come, by ledger."""
-    return {int(ledger): Begun(*numbers) for ledger, *numbers in read_lists(store, f"{progress}/{_BEGUN}")}
+    return {int(ledger): Begun(*numbers) for ledger, *numbers in read_lists(store, f"{progress}/{BEGUN}")}
 
 
 def read_failed(store: StoreReader, progress: str) -> dict[int, str]:

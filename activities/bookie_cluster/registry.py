@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck_brokers import ask_brokers
-from activities.bookie_cluster.progress import REPORTED, SCOPE, VERIFIED
+from activities.bookie_cluster.progress import COPIES, REPORTED
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.able_brokers import AbleBrokers
@@ -183,9 +183,9 @@ def flip_statuses(task: BookieClusterTask) -> None:
 def release(task: BookieClusterTask) -> None:
     """End the switch: forget the progress of both directions, and release the brokers' metadata store.
 
-    Lists of failures that the report refers to stay, and after a rollback what was compared: the copies stay too, and
-    the next start continues with them. All stays where an earlier run has directed brokers to the target, and this one
-    ends before it has begun: the next start continues there.
+    Lists of failures that the report refers to stay, and after a rollback the lists of copies: the copies stay too, and
+    the next start continues with them, or removes those whose originals are gone. All stays where an earlier run has
+    directed brokers to the target, and this one ends before it has begun: the next start continues there.
     Registrations stay, except those of a switch that ends before BUILD: these are removed. Does nothing if this run
     does not hold the claim.
 
@@ -204,7 +204,7 @@ def release(task: BookieClusterTask) -> None:
             # A rollback, or a cancellation, while this run began: the next one must know where brokers are.
             return
         for direction in Direction:
-            keep = REPORTED if moved or direction is Direction.BACK else (*REPORTED, VERIFIED, SCOPE)
+            keep = REPORTED if moved or direction is Direction.BACK else (*REPORTED, *COPIES)
             # Each removal is one transaction with the claim, so the claim goes last.
             registry.forget_progress(task.input.ends(direction).switch_id, keep=keep)
         registry.unregister(claim.registered)

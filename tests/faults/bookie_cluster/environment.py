@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from activities.bookie_cluster.progress import REPORTED, SCOPE, VERIFIED
+from activities.bookie_cluster.progress import COPIES, REPORTED
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.errors import StoreError
 from clients.stores import Access
@@ -237,7 +237,7 @@ def read_registry(client: Any) -> Registry:
 def _unfinished(client: Any, top: str) -> list[str]:
     lists = [f"{switch}/{name}" for switch in _children(client, top) for name in _children(client, f"{top}/{switch}")]
     # What was deleted is kept by cluster, each list under a number.
-    lasting = (*REPORTED, VERIFIED, SCOPE)
+    lasting = (*REPORTED, *COPIES)
     return [path for path in lists if not (path.rpartition("/")[2] in lasting or path.startswith("deleted-from-"))]
 
 

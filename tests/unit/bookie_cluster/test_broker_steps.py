@@ -18,12 +18,14 @@ from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster import brokers, registry
 from activities.bookie_cluster.brokers import Absence
+from activities.bookie_cluster.ledgers import read_known
 from activities.bookie_cluster.progress import SwitchProgress
 from activities.lifecycle.context import ActivityContext
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
 from activities.pulsar.brokers import SeenCluster, bookie_cluster_of
 from activities.pulsar.registrations import BROKERS, Service, brokers_mark
 from activities.pulsar.releases import SeenBroker
+from clients.bookkeeper.copy_result import Begun
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
@@ -505,6 +507,19 @@ def test_a_rollback_that_was_given_up_starts_brokers_although_a_ledger_is_misrou
     task = scene.task(broker_control="command")
     started = brokers.start(task, Direction.FORWARD, Proof.FULL, Undo.NONE)
     assert (len(started.brokers), scene.orders) == (1, ["start"])
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_rollback_keeps_the_record_of_open_copies(scene: Scene, moved: bool) -> None:
+    """The next start removes open copies whose originals are gone by then; after the switch none is needed."""
+    begun = {5: Begun(through=3, length=40, mzxid=77)}
+    SwitchProgress(scene.task(), scene.newest()).set_begun(begun)
+    if moved:
+        scene.newest().flip(new="b", old="a")
+    registry.release(scene.task())
+    with scene.task().broker_store() as store:
+        verified = read_known(scene.task(), store)
+    assert verified.begun == ({} if moved else begun)
 
 
 def test_a_run_that_has_ended_releases_nothing(scene: Scene) -> None:
