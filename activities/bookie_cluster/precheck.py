@@ -60,6 +60,8 @@ from models.lifecycle.input import SourceCleanup
 _BYTES_PER_SECOND, _LEDGERS_PER_SECOND = 20e6, 700.0
 # Two jobs of Spark, the claim, and the steps of a workflow.
 _PAUSE_SECONDS, _RECOVERY_SECONDS = 2.0, 0.1
+# An ACL needs a request: it is read of this many ledgers, or up to twice as many.
+_ACLS = 1_000
 # Both clusters are read twice.
 _INSPECTIONS = 2
 _STOPPERS = {
@@ -121,6 +123,8 @@ class SwitchPrecheckRun:
         chosen = moving(task.input, task.input.source.name, source.ledgers, self._named) if source and named else None
         if target and chosen is not None:
             findings.check("the list of deleted ledgers", partial(self._warn_of_deleted, target, chosen))
+        if source and chosen is not None:
+            findings.check("the ACLs of ledgers", partial(self._warn_of_access_lists, source, chosen))
         survey = self._survey(source, chosen) if source and chosen is not None else None
         return self._result(target, chosen, survey, seconds)
 
@@ -302,6 +306,19 @@ class SwitchPrecheckRun:
                 f"{len(refused):,} ledgers that move were deleted from {name} days ago, and its bookies may refuse "
                 f"their ids until a restart: BUILD says when it is time to restart the bookies of {name} one after the "
                 "other, not before it has begun"
+            )
+
+    def _warn_of_access_lists(self, source: ClusterInspection, chosen: Ledgers) -> None:
+        ids = list(chosen)
+        sample = ids[:: max(1, len(ids) // _ACLS)]
+        with self._task.ledgers(source.cluster) as directory:
+            protected = directory.protected(sample)
+        if protected:
+            name, root = self._task.input.target.name, self._task.input.target.root.root
+            self._findings.warn(
+                f"of {len(sample):,} ledgers of {source.cluster.name} whose ACL was read, {len(protected):,} do not "
+                f"give everyone all permissions (ledger {protected[0]} for example). Their copies do: protect {name} "
+                f"by its network, and set the ACL there when brokers use it: zkCli.sh setAcl -R {root} ACL"
             )
 
     def _warn_of_unreferenced(self, source: ClusterInspection) -> None:

@@ -185,6 +185,15 @@ class LedgerDirectory(Closeable):
             if record is not None
         }
 
+    def protected(self, ids: Sequence[int]) -> list[int]:
+        """Return which of these ledgers have an ACL that does not give everyone all permissions, or cannot be read.
+
+        Raises:
+            StoreError: as `scan`.
+        """
+        paths = dict(zip(self._paths(ids), ids, strict=True))
+        return [paths[path] for path in self._reader.protected([*paths])]
+
     def bookies(self) -> dict[str, Bookie]:
         """Return the bookies that are up, by their ids."""
         bookies: dict[str, Bookie] = {}

@@ -5,6 +5,7 @@ The tests share one cluster and run in their order: each starts where the one be
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,9 @@ from tests.support.metadata_store.stores import kazoo
 from tests.support.releases import RELEASE
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for, wait_until_equal
+
+# The library has no types.
+security: Any = importlib.import_module("kazoo.security")
 
 DATA = [b"some data"] * 3
 OTHER_DATA = [b"other data"] * 3
@@ -180,6 +184,24 @@ def test_precheck_ignores_foreign_nodes_without_references(environment: SwitchEn
     assert any("1 ledgers of a cannot be decoded" in warning for warning in alone.warnings)
     assert codes(referred) == ["UNDECODABLE_LEDGERS"]
     assert "ledger 888888: the ledger's metadata has format version '1'" in referred.blockers[0].cause
+
+
+def test_precheck_warns_of_ledgers_that_are_not_open_to_everyone(environment: SwitchEnvironment) -> None:
+    """Copies have the open ACL: a ledger with another one is named, and where to set it; without one nothing is."""
+    ids = {"advance_ids": True}
+    number = min(environment.source())
+    path = f"/ledgers{ledger_path(number)}"
+    own = [security.make_digest_acl("broker", "secret", all=True), security.make_acl("world", "anyone", read=True)]
+    with kazoo(environment.stack.zk_url) as zookeeper:
+        zookeeper.add_auth("digest", "broker:secret")
+        zookeeper.set_acls(path, own)
+        protected = environment.precheck(**ids)
+        zookeeper.set_acls(path, security.OPEN_ACL_UNSAFE)
+    assert codes(protected) == []
+    (warning,) = (warning for warning in protected.warnings if "ACL" in warning)
+    assert f"1 do not give everyone all permissions (ledger {number} for example)" in warning
+    assert "setAcl -R /second-ledgers ACL" in warning
+    assert not any("ACL" in warning for warning in environment.precheck(**ids).warnings)
 
 
 def test_precheck_reads_the_registry(environment: SwitchEnvironment) -> None:
