@@ -18,7 +18,14 @@ from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.compare import Check, Content, ContentSum, compare_records, read_all, unreadable
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
-from clients.bookkeeper.metadata import COPY_TOKEN, LedgerMetadata, LedgerState, Segment
+from clients.bookkeeper.metadata import (
+    COPY_TOKEN,
+    LedgerMetadata,
+    LedgerState,
+    Segment,
+    decode_metadata,
+    encode_metadata,
+)
 from clients.bookkeeper.writer import LargestEntry, LedgerWriter
 from clients.errors import (
     BookieNotWritable,
@@ -118,8 +125,6 @@ class _BatchCopy:
         # Contents that were written, and closed ledgers that existed before.
         self._contents: dict[int, Content] = {}
         self._existing: dict[int, LedgerRecord] = {}
-        # What the target had of copies that another client had closed, in any round.
-        self._previous: dict[int, LedgerMetadata] = {}
 
     def run(self) -> list[CopyOutcome]:
         """Copy and compare; return an outcome for each ledger."""
@@ -210,7 +215,6 @@ class _BatchCopy:
         for original, existing in pairs:
             outcome = compared[original.ledger_id]
             if outcome.verdict is Verdict.EQUAL:
-                self._previous[original.ledger_id] = existing.metadata
                 tasks.append(_Task(original, existing.metadata, existing.version))
             elif outcome.verdict is Verdict.DIFFERENT:
                 self._take_as_it_is(existing)
@@ -223,7 +227,7 @@ class _BatchCopy:
         """Move interrupted copies to writable bookies; moved ones are written again from their first entry."""
         unmoved = [task for task in tasks if can_continue(task.copy, writable)]
         moved = [
-            task._replace(copy=open_copy(task.original, writable), first=0)
+            task._replace(copy=open_copy(task.original, writable, _closed_before(task.copy)), first=0)
             for task in tasks
             if not can_continue(task.copy, writable)
         ]
@@ -320,17 +324,18 @@ class _BatchCopy:
         """Stop copying a ledger; remove its copy unless this run may write the id again.
 
         Brokers would take an incomplete copy for the whole ledger. But bookies refuse an id that they have deleted, or
-        drop what is written under it afterwards.
+        drop what is written under it afterwards. What another client had closed becomes as it was.
         """
         ledger_id = task.original.ledger_id
-        if outcome.transient:  # mutant: bookie-cluster/an-id-that-is-written-again-is-deleted
+        before = _closed_before(task.copy)
+        # mutant: bookie-cluster/an-id-that-is-written-again-is-deleted
+        if outcome.transient and before is None:
             outcome = outcome._replace(begun=self._begun_copy(task))
         else:
             # A client that has changed it in the meantime owns it now.
             with contextlib.suppress(StoreConflict):
-                # mutant: bookie-cluster/what-was-closed-before-is-deleted
-                if previous := self._previous.get(ledger_id):
-                    self._target.directory.update([(ledger_id, previous, task.version)])
+                if before is not None:  # mutant: bookie-cluster/what-was-closed-before-is-deleted
+                    self._target.directory.update([(ledger_id, before, task.version)])
                 else:
                     self._target.directory.delete([(ledger_id, task.version)], lambda: self._check(0))
             # A newer attempt, which the fence of the deletion reports in the same way, ends this one.
@@ -389,8 +394,16 @@ class _LedgerRefused(Exception):
     """A bookie of the target does not take the entries of one of the ledgers that are being written."""
 
 
-def open_copy(original: LedgerRecord, writable: Sequence[str]) -> LedgerMetadata:
-    """Return metadata to start a copy with, on bookies that alternate."""
+def open_copy(
+    original: LedgerRecord, writable: Sequence[str], closed_before: LedgerMetadata | None = None
+) -> LedgerMetadata:
+    """Return metadata to start a copy with, on bookies that alternate.
+
+    Args:
+        original: the ledger.
+        writable: ids of the bookies.
+        closed_before: what the target had of the ledger when another client had closed it.
+    """
     metadata = original.metadata
     size = metadata.ensemble_size
     if len(writable) < size:
@@ -401,12 +414,28 @@ def open_copy(original: LedgerRecord, writable: Sequence[str]) -> LedgerMetadata
         )
     ensemble = tuple(writable[(original.ledger_id + offset) % len(writable)] for offset in range(size))
     segments = (Segment(0, ensemble),)
-    return replace(metadata, state=LedgerState.OPEN, length=0, last_entry=-1, segments=segments, token=COPY_TOKEN)
+    return replace(
+        metadata,
+        state=LedgerState.OPEN,
+        length=0,
+        last_entry=-1,
+        segments=segments,
+        token=COPY_TOKEN,
+        closed_before=encode_metadata(closed_before) if closed_before else b"",
+    )
 
 
 def _closed(task: _Task) -> LedgerMetadata:
-    original = task.original.metadata
-    return replace(task.copy, state=LedgerState.CLOSED, length=original.length, last_entry=original.last_entry)
+    length, last_entry = task.original.metadata.length, task.original.metadata.last_entry
+    return replace(task.copy, state=LedgerState.CLOSED, length=length, last_entry=last_entry, closed_before=b"")
+
+
+def _closed_before(copy: LedgerMetadata) -> LedgerMetadata | None:
+    """Return what the target had of a ledger when another client had closed it; an open copy of ours remembers it."""
+    if copy.closed:
+        return copy
+    # mutant: bookie-cluster/a-later-worker-forgets-what-was-closed
+    return decode_metadata(copy.closed_before) if copy.closed_before else None
 
 
 def begun_from(original: LedgerMetadata, copy: LedgerMetadata) -> bool:

@@ -86,6 +86,7 @@ class LedgerMetadata:
         ctime: milliseconds since 1970, None where it is not kept (Pulsar's ledgers).
         custom: custom metadata in the order in which it was written.
         token: BookKeeper's mark of the client that created it, 0 once it was written again; `COPY_TOKEN` of our copies.
+        closed_before: znode of the closed ledger that an open copy of ours replaces; empty if there was none.
         unknown: fields that a newer BookKeeper wrote, in protobuf's form.
     """
 
@@ -101,6 +102,7 @@ class LedgerMetadata:
     ctime: int | None = None
     custom: tuple[tuple[str, bytes], ...] = ()
     token: int | None = None
+    closed_before: bytes = b""
     unknown: bytes = b""
 
     @property
@@ -188,6 +190,7 @@ def encode_metadata(metadata: LedgerMetadata) -> bytes:
         ctime=metadata.ctime,
         customMetadata=[LedgerMetadataFormat.cMetadataMapEntry(key=key, value=value) for key, value in metadata.custom],
         cToken=metadata.token,
+        closedBefore=metadata.closed_before or None,
     )
     body = form.SerializeToString() + metadata.unknown
     return _HEADER + b"3\n" + encode_varint(len(body)) + body
@@ -224,6 +227,7 @@ def _metadata(form: LedgerMetadataFormat) -> LedgerMetadata:
         ctime=form.ctime if form.HasField("ctime") else None,
         custom=tuple((entry.key, entry.value) for entry in form.customMetadata),
         token=form.cToken if form.HasField("cToken") else None,
+        closed_before=form.closedBefore,
         unknown=_unknown(form),
     )
 

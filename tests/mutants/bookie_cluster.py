@@ -68,6 +68,7 @@ MUTANTS = mutants(
         },
         f"{_BOOKKEEPER_COPY}::test_a_copy_that_another_client_has_closed_is_completed": {
             "bookie-cluster/what-was-closed-before-is-deleted": becomes("False"),
+            "bookie-cluster/a-later-worker-forgets-what-was-closed": becomes("None"),
         },
         f"{_LEDGER_DIRECTORY}::test_an_id_that_was_deleted_is_not_created_again": {
             "bookie-cluster/a-deleted-id-is-created-again": drop,

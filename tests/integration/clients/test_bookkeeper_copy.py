@@ -15,17 +15,25 @@ import pytest
 from activities.lifecycle.context import ActivityContext
 from activities.verification.context import Comparison, MigrationGate
 from activities.verification.ledgers import LedgerComparison, LedgerSide
+from clients.bookkeeper import batch_copy
 from clients.bookkeeper.batch_copy import copy_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledger_table import LedgerTable
-from clients.bookkeeper.metadata import COPY_TOKEN, DigestType, LedgerMetadata, LedgerState, Segment
+from clients.bookkeeper.metadata import (
+    COPY_TOKEN,
+    DigestType,
+    LedgerMetadata,
+    LedgerState,
+    Segment,
+    encode_metadata,
+)
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.recovery import recover_batch
 from clients.bookkeeper.writer import LedgerWriter
-from clients.errors import BookieNotWritable, StoreConflict, StoreUnreachable
+from clients.errors import BookieNotWritable, StoreConflict, StoreError, StoreUnreachable
 from clients.stores import Access
 from clients.verification.bookie_entries import BookieEntries
 from clients.verification.ledger_records import LedgerRecords
@@ -58,6 +66,10 @@ ME = attempt_of(attempt=3)
 _BACK_LIMIT = 60.0
 #: Ids that the generator will not come to.
 IDS = count(1 << 33)
+
+
+class _Died(Exception):
+    """The worker has died."""
 
 
 @dataclass
@@ -332,13 +344,25 @@ def test_a_rollback_leaves_originals_that_were_never_closed(
 def test_a_copy_that_another_client_has_closed_is_completed(
     environment: Environment, clusters: tuple[Cluster, Cluster]
 ) -> None:
-    """It holds what the original begins with; where the rest cannot be read, it is as before, also in a later round."""
+    """It holds what the original begins with; where the rest cannot be read, it is as before.
+
+    So it is if the worker that opened it has died, and after a round that failed.
+    """
     (ledger_id,) = environment.create(PAIR)
     lost = PAIR.entries - 2
     bad = damaged(clusters[0], PAIR, {"bookie-1": [lost], "bookie-2": [lost]})
     environment.java.create(environment.target_uri, replace(PAIR, entries=10), ids=[ledger_id])
     damaged(clusters[1], replace(PAIR, entries=10), {}, ledger_id=bad)
     before = metadata(clusters[1], bad)
+
+    def die(size: int) -> None:
+        if size and not metadata(clusters[1], bad).closed:
+            raise _Died
+
+    with pytest.raises(_Died):
+        copy_batch(*clusters, [ledger_id, bad], check=die)
+    assert [metadata(clusters[1], number).closed for number in (ledger_id, bad)] == [False, False]
+
     rounds: list[str] = []
 
     def check(size: int) -> None:
@@ -352,6 +376,42 @@ def test_a_copy_that_another_client_has_closed_is_completed(
 
     assert verdicts(outcomes) == {ledger_id: Verdict.COPIED, bad: Verdict.UNREADABLE}
     environment.assert_copied([ledger_id], PAIR)
+    assert not metadata(clusters[1], ledger_id).closed_before
+    assert metadata(clusters[1], bad) == before
+
+
+def test_bookkeeper_closes_a_copy_that_remembers_what_was_there(
+    environment: Environment, clusters: tuple[Cluster, Cluster]
+) -> None:
+    """BookKeeper reads metadata with our own field, and leaves it out, as the mark of a copy, when it closes them."""
+    (ledger_id,) = environment.java.create(environment.target_uri, PAIR, ids=[next(IDS)], close=False)
+    directory = clusters[1].directory
+    (record,) = directory.read([ledger_id])
+    assert record is not None
+    remembers = replace(record.metadata, token=COPY_TOKEN, closed_before=encode_metadata(record.metadata))
+    directory.update([(ledger_id, remembers, record.version)])
+    assert metadata(clusters[1], ledger_id) == remembers
+    (content,) = environment.java.read(environment.target_uri, [ledger_id], recover=True)
+    closed = metadata(clusters[1], ledger_id)
+    assert content.entries == PAIR.entries
+    assert (closed.closed, closed.is_copy, closed.closed_before) == (True, False, b"")
+
+
+def test_what_another_client_has_closed_outlasts_bookies_that_are_down(
+    environment: Environment, clusters: tuple[Cluster, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed, shorter ledger is as before also if the rest may be read later: an open copy would hold less."""
+
+    def down(_: Cluster, ledger_id: int, why: StoreError) -> CopyOutcome:
+        return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=str(why), transient=True)
+
+    monkeypatch.setattr(batch_copy, "unreadable", down)
+    lost = PAIR.entries - 2
+    bad = damaged(clusters[0], PAIR, {"bookie-1": [lost], "bookie-2": [lost]})
+    damaged(clusters[1], replace(PAIR, entries=10), {}, ledger_id=bad)
+    before = metadata(clusters[1], bad)
+    (outcome,) = copy_batch(*clusters, [bad])
+    assert (outcome.verdict, outcome.transient, outcome.begun) == (Verdict.UNREADABLE, True, None)
     assert metadata(clusters[1], bad) == before
 
 

@@ -144,6 +144,7 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
         ctime=draw(st.none() | longs),
         custom=tuple(draw(st.lists(st.tuples(names, st.binary(max_size=20)), max_size=4))),
         token=draw(st.none() | longs),
+        closed_before=draw(st.binary()),
         unknown=draw(st.sampled_from([b"", b"\xa2\x06\x03abc", b"\x98\x06\x07\xa2\x06\x00"])),
     )
 
