@@ -145,9 +145,14 @@ def start(
             if asked is Proof.FULL:
                 # mutant: bookie-cluster/some-brokers-are-enough
                 proof.doubts.extend(_missing(running, absences.values()))
-            if _is_proven(task, asked, running, proof):
-                # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start
+            proven = _is_proven(task, asked, running, proof)
+            # When a broker elsewhere stops, its topics move at once to brokers that remove references to its ledgers.
+            # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start
+            # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-while-their-broker-runs
+            # mutant: bookie-cluster/misrouted-ledgers-of-a-silent-broker-are-not-checked
+            if proven or proof.misplaced or proof.silent:
                 _refuse_misrouted_ledgers(task, undo)
+            if proven:
                 task.context.clear_waiting()
                 own = absences.get(task.direction) or absences.get(Direction.FORWARD)
                 return BrokersOn(
@@ -161,11 +166,12 @@ def start(
 
 
 class _Proof(NamedTuple):
-    """Return proofs and open doubts, the brokers that run on another cluster, and those that cannot write."""
+    """Proofs and open doubts, the brokers that run on another cluster, those that may, and those that cannot write."""
 
     evidence: list[str]
     doubts: list[str]
     misplaced: list[str]
+    silent: list[str]
     unhealthy: list[str]
 
 
@@ -177,11 +183,12 @@ def _is_proven(task: BookieClusterTask, asked: Proof, running: list[Service], pr
 
 def _prove(task: BookieClusterTask, store: StoreReader, view: BrokerView, running: list[Service]) -> _Proof:
     target = task.ends.target
-    proof = _Proof([], [], [], [])
+    proof = _Proof([], [], [], [], [])
     for broker in running:
         seen = view.bookie_cluster(broker)
         if seen.url is None:
             proof.doubts.append(f"{broker.name}: {seen.why}")
+            proof.silent.append(broker.name)
         elif not seen.url.overlaps(target.root):  # mutant: bookie-cluster/a-broker-elsewhere-is-enough
             proof.doubts.append(f"{broker.name} runs on {seen.text}")
             proof.misplaced.append(broker.name)
@@ -453,9 +460,10 @@ def _misrouted_ledgers(task: BookieClusterTask) -> str:
         if highest is None:
             return ""
         with task.ledgers(ends.source) as source:
+            # Names alone are enough, where no other client creates ledgers: a start may ask every second.
+            if source.highest() <= highest:
+                return ""
             newer = {number for number in scan(source) if number > highest}
-        if not newer:
-            return ""
         # The cluster may serve other clients too, which continue to create ledgers.
         misrouted = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
     with task.ledgers(ends.target) as target:

@@ -17,6 +17,7 @@ _RECOVERY = "tests/unit/clients/test_recovery.py"
 _PROGRESS = "tests/unit/bookie_cluster/test_progress.py"
 _PRECHECK_BROKERS = "tests/unit/bookie_cluster/test_precheck_brokers.py"
 _BROKER_STEPS = "tests/unit/bookie_cluster/test_broker_steps.py"
+_MISROUTED = "tests/unit/bookie_cluster/test_misrouted_ledgers.py"
 _CLEANUP = "tests/unit/bookie_cluster/test_cleanup.py"
 _LEDGER_METADATA = "tests/unit/clients/test_ledger_metadata.py"
 _CLEANUP_TARGETS = "tests/unit/bookie_cluster/test_cleanup_targets.py"
@@ -153,12 +154,16 @@ MUTANTS = mutants(
             "bookie-cluster/a-directive-of-a-late-attempt": Known(
                 becomes("registry.claim.require().directed"), "the directive's own transaction renews the claim too"
             ),
-            "bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start": drop,
-            "bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start": drop,
             "bookie-cluster/some-brokers-are-enough": drop,
             "bookie-cluster/a-broker-elsewhere-is-enough": becomes("not seen.text"),
             "bookie-cluster/a-brokers-word-is-enough": swap("is None", "is False"),
             "bookie-cluster/the-claim-of-a-later-run-is-released": drop,
+        },
+        _MISROUTED: {
+            "bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start": drop,
+            "bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start": drop,
+            "bookie-cluster/misrouted-ledgers-are-not-checked-while-their-broker-runs": without(1),
+            "bookie-cluster/misrouted-ledgers-of-a-silent-broker-are-not-checked": without(2),
         },
         f"{_BROKER_STEPS}::test_brokers_that_run_are_asked_again_before_the_directive": {
             "bookie-cluster/a-directive-to-brokers-with-other-settings": drop,
