@@ -24,6 +24,7 @@ from activities.lifecycle.step import step
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.registrations import BROKERS, Service, brokers, held_by_sessions, persistent_registration
+from clients.errors import StoreError
 from clients.json_text import read_json
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.records.bookie_registry import BookieRegistry
@@ -121,11 +122,16 @@ def start(
         task: the step.
         direction: of the switch.
         asked: `waived` where the brokers that run are enough for the operator, and in a rollback without proof.
-        undo: `none` where brokers stay on the target, whatever one of them has written to the cluster that was left.
+        undo: `none` where brokers stay on the target, whatever one of them has written to the cluster that was left,
+            or where a rollback does without that cluster.
+
+    Returns:
+        The brokers; or in a rollback, at once, that a broker has written to the cluster that was left, after everything
+        had been copied.
 
     Raises:
-        ApplicationError: the order failed; Temporal tries again.
-        StoreConflict: a broker has written to the cluster that was left, after everything had been copied.
+        ApplicationError: the order failed; Temporal tries again. Or a broker has written to the cluster that was left,
+            and the rollback starts.
     """
     task = task.toward(direction)
     target = task.ends.target
@@ -134,7 +140,8 @@ def start(
         registry.claim.renew()  # mutant: bookie-cluster/a-late-attempt-starts-brokers
         absences = read_absences(task, registry)
         # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start
-        _refuse_misrouted_ledgers(task, undo)
+        if misrouted := _find_misrouted_ledgers(task, store, undo, []):
+            return BrokersOn(brokers=(), new_ledgers=0, since=task.context.server_time, misrouted=misrouted)
         controller.ask("start", target.metadataServiceUri, registry.claim.require)
         since: datetime | None = None
         while True:
@@ -145,14 +152,14 @@ def start(
             if asked is Proof.FULL:
                 # mutant: bookie-cluster/some-brokers-are-enough
                 proof.doubts.extend(_missing(running, absences.values()))
-            proven = _is_proven(task, asked, running, proof)
             # When a broker elsewhere stops, its topics move at once to brokers that remove references to its ledgers.
             # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start
             # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-while-their-broker-runs
             # mutant: bookie-cluster/misrouted-ledgers-of-a-silent-broker-are-not-checked
-            if proven or proof.misplaced or proof.silent:
-                _refuse_misrouted_ledgers(task, undo)
-            if proven:
+            if _is_proven(task, asked, running, proof) or proof.misplaced or proof.silent:
+                misrouted = _find_misrouted_ledgers(task, store, undo, proof.doubts)
+            # mutant: bookie-cluster/a-rollback-waits-for-a-broker-with-misrouted-ledgers
+            if misrouted or _is_proven(task, asked, running, proof):
                 task.context.clear_waiting()
                 own = absences.get(task.direction) or absences.get(Direction.FORWARD)
                 return BrokersOn(
@@ -160,6 +167,7 @@ def start(
                     new_ledgers=len(proof.evidence),
                     since=since or task.context.server_time,
                     away_since=own.since if own else None,
+                    misrouted=misrouted,
                 )
             _tell_what_is_missing(task, running, proof, by_hand=controller.by_hand)
             task.context.pause(_CLOSE_LOOK if running else _POLL)
@@ -234,17 +242,44 @@ def _missing(running: list[Service], before: Collection[Absence]) -> list[str]:
     return [f"{len(running)} of {most} brokers run ({', '.join(absent)} did before)"]
 
 
-def _refuse_misrouted_ledgers(task: BookieClusterTask, undo: Undo) -> None:
+def _find_misrouted_ledgers(task: BookieClusterTask, store: StoreReader, undo: Undo, doubts: list[str]) -> str:
+    """Name ledgers that brokers created in the cluster that they left, after everything in it had been copied.
+
+    Args:
+        task: the step, in its direction.
+        store: reads the brokers' metadata store.
+        undo: see `start`; with `none` nothing is read.
+        doubts: gets the reason where, in a rollback, the cluster that was left cannot be read.
+
+    Returns:
+        The ledgers, in a rollback; empty if there are none.
+
+    Raises:
+        ApplicationError: there are some, and the rollback starts.
+        StoreError: one of the stores cannot be read.
+    """
+    highest = read_cutover_ledger_id(store, progress_path(task, task.direction))
     # In a rollback that was given up brokers cannot go back, and the cluster that was left may be lost.
-    if task.direction is Direction.BACK or undo is Undo.NONE:
-        return
-    if ledgers := _misrouted_ledgers(task):
+    if undo is Undo.NONE or highest is None:
+        return ""
+    cluster = task.ends.source.name
+    try:
+        newer = _newer_ledgers(task, highest)
+    except StoreError as error:
+        if task.direction is Direction.FORWARD:
+            raise
+        # Brokers start all the same: the cluster that a rollback leaves may fail at any time.
+        doubts.append(f"the ledgers of {cluster} cannot be read: {error}")
+        return ""
+    misrouted = _only_there(task, store, newer) if newer else ""
+    if misrouted and task.direction is Direction.FORWARD:
         raise ApplicationError(
-            f"after everything had been copied, a broker created {ledgers} in {task.ends.source.name}; "
+            f"after everything had been copied, a broker created {misrouted} in {cluster}; "
             "the target lacks what is in there, so brokers go back",
             type=FailureKind.CONFLICT,
             non_retryable=True,
         )
+    return misrouted
 
 
 def _require_time(task: BookieClusterTask, since: datetime | None) -> None:
@@ -446,28 +481,22 @@ def _serves(address: str) -> bool:
             return False
 
 
-def _misrouted_ledgers(task: BookieClusterTask) -> str:
-    """Name ledgers that brokers created in the cluster that they left, after everything in it had been copied.
+def _newer_ledgers(task: BookieClusterTask, highest: int) -> set[int]:
+    """Return ids above this one of ledgers in the cluster that brokers left."""
+    with task.ledgers(task.ends.source) as directory:
+        # Names alone are enough, where no other client creates ledgers: a start may ask every second.
+        if directory.highest() <= highest:
+            return set()
+        return {number for number in scan(directory) if number > highest}
 
-    Only those count that Pulsar's metadata refer to; empty if there are none.
 
-    Raises:
-        StoreError: one of the stores cannot be read.
-    """
-    ends = task.input.ends(Direction.FORWARD)
-    with task.broker_store() as store:
-        highest = read_cutover_ledger_id(store, progress_path(task, Direction.FORWARD))
-        if highest is None:
-            return ""
-        with task.ledgers(ends.source) as source:
-            # Names alone are enough, where no other client creates ledgers: a start may ask every second.
-            if source.highest() <= highest:
-                return ""
-            newer = {number for number in scan(source) if number > highest}
-        # The cluster may serve other clients too, which continue to create ledgers.
-        misrouted = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
-    with task.ledgers(ends.target) as target:
-        # Ledgers that the target also has are copies of a rollback that was given up; otherwise ids are disjoint (I11).
-        misrouted = [number for number, copy in zip(misrouted, target.read(misrouted), strict=True) if copy is None]
+def _only_there(task: BookieClusterTask, store: StoreReader, newer: set[int]) -> str:
+    """Name those of these ledgers that Pulsar's metadata refer to, and that the other cluster lacks."""
+    # The cluster may serve other clients too, which continue to create ledgers.
+    referenced = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
+    with task.ledgers(task.ends.target) as directory:
+        # Ledgers that both have are copies of a rollback that was given up; otherwise ids are disjoint (I11).
+        copies = directory.read(referenced)
+    misrouted = [number for number, copy in zip(referenced, copies, strict=True) if copy is None]
     more = ", …" if len(misrouted) > NAMED else ""
     return f"ledger(s) {', '.join(map(str, misrouted[:NAMED]))}{more}" if misrouted else ""

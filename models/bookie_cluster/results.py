@@ -185,12 +185,15 @@ class BrokersOn(Result):
         new_ledgers: ledgers that brokers write there, one for each broker.
         since: when the first of them was registered, as far as it was seen.
         away_since: see `BrokersStopped.since`; None where brokers were not stopped.
+        misrouted: in a rollback, ledgers that a broker created in the target after the copy back, so that it must
+            follow again; empty if there are none.
     """
 
     brokers: tuple[str, ...]
     new_ledgers: int
     since: datetime
     away_since: datetime | None = None
+    misrouted: str = ""
 
 
 class RollbackReadiness(Result):

@@ -199,6 +199,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
         targets: what a cleanup would delete, as listed last.
         to_delete: ledgers that the cleanup found to delete; None before it has listed them.
         rolled_back_from: how far the switch had come when the rollback started; None while it goes forward.
+        brokers_returned: the rollback has ordered brokers to start on the source, and cannot be given up any more.
         stays: the operator has given up the rollback: brokers stay on the target.
         loss_asked_by: with two persons, the person who asked to give up the target; empty if none did.
         without_target: the operator has given up the target: the rollback copies nothing from it.
@@ -219,6 +220,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     targets: CleanupTargets | None = None
     to_delete: Ledgers | None = None
     rolled_back_from: CutoverStage | None = None
+    brokers_returned: bool = False
     stays: bool = False
     loss_asked_by: str = ""
     without_target: bool = False

@@ -23,6 +23,7 @@ _LEDGER_METADATA = "tests/unit/clients/test_ledger_metadata.py"
 _CLEANUP_TARGETS = "tests/unit/bookie_cluster/test_cleanup_targets.py"
 _PATHS = "tests/workflows/bookie_cluster/test_paths.py"
 _ROLLBACK = "tests/workflows/bookie_cluster/test_rollback.py"
+_MISROUTED_STEPS = "tests/workflows/bookie_cluster/test_misrouted.py"
 _GIVEN_UP = "tests/workflows/bookie_cluster/test_given_up.py"
 
 MUTANTS = mutants(
@@ -164,6 +165,7 @@ MUTANTS = mutants(
             "bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start": drop,
             "bookie-cluster/misrouted-ledgers-are-not-checked-while-their-broker-runs": without(1),
             "bookie-cluster/misrouted-ledgers-of-a-silent-broker-are-not-checked": without(2),
+            "bookie-cluster/a-rollback-waits-for-a-broker-with-misrouted-ledgers": without(0),
         },
         f"{_BROKER_STEPS}::test_brokers_that_run_are_asked_again_before_the_directive": {
             "bookie-cluster/a-directive-to-brokers-with-other-settings": drop,
@@ -236,6 +238,13 @@ MUTANTS = mutants(
         },
         f"{_GIVEN_UP}::test_a_source_that_is_dead_is_named_before_brokers_stop": {
             "bookie-cluster/a-source-that-is-dead-takes-brokers-back": without(0),
+        },
+        f"{_MISROUTED_STEPS}::test_the_copy_back_is_repeated": {
+            "bookie-cluster/brokers-stay-though-a-ledger-is-misrouted": drop,
+            "bookie-cluster/a-rollback-is-given-up-though-brokers-are-back": without(0),
+        },
+        f"{_MISROUTED_STEPS}::test_a_copy_back_that_is_repeated_is_not_given_up": {
+            "bookie-cluster/a-copy-back-that-is-repeated-is-given-up": becomes("self._giving_up"),
         },
         f"{_ROLLBACK}::test_ids_of_the_source_must_be_lifted": {
             "bookie-cluster/low-ids-are-accepted-in-the-rollback": drop,

@@ -65,11 +65,23 @@ class RestartCutover(Cutover):
 
     async def roll_back(self) -> None:
         """Copy back what the target gained, then start brokers on the source again."""
+        while misrouted := await self._return_brokers():
+            self.migration.board.note(
+                f"after everything had been copied back, a broker created {misrouted} in {self.input.target.name}: "
+                "brokers stop again, and the copy follows"
+            )
+            # The copy is incomplete again, and brokers may run on both clusters.
+            self.state.stage = CutoverStage.DIRECTED  # mutant: bookie-cluster/brokers-stay-though-a-ledger-is-misrouted
+            self.state.brokers_returned = True
+            await self.migration.continuation.checkpoint()
+
+    async def _return_brokers(self) -> str:
+        """Return brokers to the source, and ledgers that one of them created in the target after the copy back."""
         if self.state.stage >= CutoverStage.DIRECTED:
             self.state.stays = self.state.stays or not await self._bring_back()
             if self.state.stays:
                 await self._start_brokers(FORWARD)
-                return
+                return ""
             # Whatever fails from here on, brokers must not be stopped again.
             self.state.stage = CutoverStage.BROKERS_STOPPED
         elif self.state.stopped is not None:
@@ -79,11 +91,14 @@ class RestartCutover(Cutover):
         self.state.stopped = None
         if self.state.stage >= CutoverStage.BROKERS_STOPPED:
             on = await self._start_brokers(BACK)
+            if on.misrouted:
+                return on.misrouted
             self.state.certificate.brokers_on_the_source = list(on.brokers)
             self.state.stage = CutoverStage.COPIES
             if on.away_since:
                 away = (on.since - on.away_since).total_seconds()
                 self.state.figures.rollback_brokers_away_seconds = away
+        return ""
 
     @property
     def _giving_up(self) -> str:
@@ -136,6 +151,30 @@ class RestartCutover(Cutover):
     async def _bring_back(self) -> bool:
         """Copy back what the target gained, and stop brokers in between; return false if the operator gives that up."""
         state, figures = self.state, self.state.figures
+        # Brokers that serve on both clusters are stopped at once, also if one of these cannot be read.
+        # mutant: bookie-cluster/a-rollback-is-given-up-though-brokers-are-back
+        if not state.brokers_returned and not await self._prepare_to_go_back():
+            return False
+        await self._stop_brokers(BACK)  # mutant: bookie-cluster/the-rollback-stops-no-brokers
+        # No broker serves any more: a repeated rollback must not copy at the limited speed of a copy during traffic.
+        state.stage = CutoverStage.DIRECTED
+        tail = await self._fill_source()
+        if tail is None:
+            return False
+        tail, _ = await self._direct(tail, BACK)
+        figures.rollback_tail = CopyFigures.of(tail.copy_summary, before=figures.rollback_tail)
+        copies = [copy for copy in (figures.rollback_build, figures.rollback_tail) if copy]
+        state.certificate.update(
+            copied_back=sum(copy.copied_ledgers for copy in copies),
+            compared_entries_in_rollback=sum(copy.compared_entries for copy in copies),
+            ledgers_compared_in_rollback=tail.checked,
+            rolled_back_without=self.input.target.name if state.without_target else None,
+        )
+        return True
+
+    async def _prepare_to_go_back(self) -> bool:
+        """Copy back while brokers serve, until they can be stopped; return false if the operator gives that up."""
+        state, figures = self.state, self.state.figures
         if not await self._may_go_back():
             return False
         if state.stage >= CutoverStage.PROMOTED and not state.without_target:
@@ -148,21 +187,6 @@ class RestartCutover(Cutover):
                 return False
             if built is not None:
                 self.tell_what_is_left(built)
-        await self._stop_brokers(BACK)  # mutant: bookie-cluster/the-rollback-stops-no-brokers
-        # No broker serves any more: a repeated rollback must not copy at the limited speed of a copy during traffic.
-        state.stage = CutoverStage.DIRECTED
-        tail = await self._fill_source()
-        if tail is None:
-            return False
-        tail, _ = await self._direct(tail, BACK)
-        figures.rollback_tail = CopyFigures.of(tail.copy_summary)
-        whole = CopyFigures.of(tail.copy_summary, before=figures.rollback_build)
-        state.certificate.update(
-            copied_back=whole.copied_ledgers,
-            compared_entries_in_rollback=whole.compared_entries,
-            ledgers_compared_in_rollback=tail.checked,
-            rolled_back_without=self.input.target.name if state.without_target else None,
-        )
         return True
 
     async def _build_back(self) -> CopySummary:
@@ -225,9 +249,9 @@ class RestartCutover(Cutover):
     async def _unless_given_up(self, step: Awaitable[ResultT]) -> ResultT | None:
         """Run a step of the rollback until it ends; return None if the operator gives up the rollback or the target."""
         given_up = self._given_up_since(without=self.state.without_target)
-        return await self._unless(
-            step, given_up, effect=self._giving_up, proceed_not_before=workflow.now() + _GATE_DELAY
-        )
+        # mutant: bookie-cluster/a-copy-back-that-is-repeated-is-given-up
+        effect = "" if self.state.brokers_returned else self._giving_up
+        return await self._unless(step, given_up, effect=effect, proceed_not_before=workflow.now() + _GATE_DELAY)
 
     def _given_up_since(self, *, without: bool) -> Callable[[], bool]:
         """Return a check: has the operator given up the rollback, or the target since `without_target` was read?"""
@@ -247,11 +271,12 @@ class RestartCutover(Cutover):
         Args:
             step: the step to run.
             given_up: returns whether the operator has given up.
-            effect: what `proceed` does during the step.
+            effect: what `proceed` does during the step; if empty, it is refused.
             proceed_not_before: see `VerbState.close_gate`.
         """
         verbs = self.migration.verbs
-        verbs.close_gate(effect, proceed_not_before=proceed_not_before)
+        if effect:
+            verbs.close_gate(effect, proceed_not_before=proceed_not_before)
         running = asyncio.ensure_future(step)
         try:
             await workflow.wait_condition(lambda: running.done() or given_up())
@@ -292,7 +317,7 @@ class RestartCutover(Cutover):
     async def _start_brokers(self, direction: Direction) -> BrokersOn:
         """Wait until brokers are proven to write to the direction's target."""
         name = self.input.ends(direction).target.name
-        undo = Undo.NONE if self.state.stays or direction is BACK else Undo.COPY_BACK
+        undo = Undo.NONE if self.state.stays or self.state.without_target else Undo.COPY_BACK
 
         async def start(proof: Proof) -> BrokersOn:
             call = Call(f"Start brokers on {name}, see that each writes there")
@@ -300,7 +325,8 @@ class RestartCutover(Cutover):
 
         effect = "the brokers that run are enough" + (", also without proof" if direction is BACK else "")
         on = await self._proven_or_waived(start, effect)
-        self.state.facts.pause_since = None
+        if not on.misrouted:
+            self.state.facts.pause_since = None
         return on
 
     def _certify(self, tail: TailCopy) -> None:

@@ -99,10 +99,14 @@ class Place:
         assert [order["epoch"] for order in orders] == sorted(order["epoch"] for order in orders)
         return [f"{order['action']} {order['direction']} {order['what']}" for order in orders]
 
-    def forget(self) -> None:
-        """Release the command, and forget what it did."""
+    def release(self) -> None:
+        """Release the command."""
         for path in self._folder.glob("hold-*"):
             path.unlink()
+
+    def forget(self) -> None:
+        """Release the command, and forget what it did."""
+        self.release()
         (self._folder / "orders").unlink(missing_ok=True)
 
     def runs(self) -> bool:
@@ -206,6 +210,30 @@ def test_a_rollback_stops_brokers_that_are_starting(place: Place) -> None:
     ]
     place.forget()
     assert place.read() == list(range(MESSAGES))
+
+
+@pytest.mark.exhaustive
+def test_a_broker_that_starts_on_the_target_during_the_rollback_loses_nothing(place: Place) -> None:
+    """Its ledgers are copied back too: all brokers stop again, before those on the source remove them from lists."""
+    before = place.read()
+    run = place.operator.start(place.input(BrokerControl.COMMAND))
+    run.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
+    place.forget()
+    place.hold("start", Direction.BACK)
+    run.signal(Verb.ROLLBACK)
+    wait_for("the start command", lambda: "start back begins" in place.orders(), LIMIT)
+    place.stack.use_bookies(place.stack.second_bookkeeper_uri, ["broker-2"])
+    place.stack["broker-2"].start()
+    place.send()
+    place.release()
+    report = run.result(LIMIT)
+
+    assert report.outcome is Outcome.ROLLED_BACK, report.summary
+    once = ["stop back begins", "stop back done", "start back begins", "start back done"]
+    assert place.orders() == [*once, *once]
+    assert any("brokers stop again" in note for note in report.notes), report.notes
+    place.forget()
+    assert place.read() == [*before, *range(MESSAGES)]
 
 
 def test_stopped_means_that_nothing_answers(place: Place) -> None:

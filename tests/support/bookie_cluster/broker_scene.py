@@ -16,12 +16,14 @@ from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.cas.claims import ClaimKeeper
+from clients.errors import StoreUnreachable
 from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.pulsar.records.bookie_registry import BookieRegistry
-from models.bookie_cluster.input import BookieCluster, Direction, Routing
+from models.bookie_cluster.input import BookieCluster, Direction, Proof, Routing
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, Directive
 from models.bookie_registry import REGISTRY, SwitchClaim, SwitchTarget
 from models.lifecycle.claim import Attempt
+from models.lifecycle.status import Undo
 from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
 
 ONE, TWO = (Service(f"broker {name}", number, b"{}") for number, name in enumerate(("one", "two"), 1))
@@ -42,6 +44,7 @@ class Scene(MemorySwitch):
         unhealthy: the answer of their health checks.
         silent: whether they do not answer.
         asked: the brokers that were asked for their settings.
+        unreadable: names of clusters whose ledgers cannot be read.
         surveys: the number of orders at each question of what the cluster uses.
         by_hand: whether people stop and start brokers.
     """
@@ -57,6 +60,7 @@ class Scene(MemorySwitch):
         self.unhealthy = ""
         self.silent = False
         self.asked: list[str] = []
+        self.unreadable: set[str] = set()
         self.surveys: list[int] = []
         for name, ledger_id in (("one", 7), ("two", 8)):
             topic = ManagedLedgerInfo(ledgerInfo=[{"ledgerId": ledger_id}])
@@ -100,9 +104,9 @@ class Scene(MemorySwitch):
         """Return the answer of a broker's health check."""
         return self.unhealthy
 
-    def misroute(self) -> None:
-        """Create a ledger in the source after the tail, as a misconfigured broker does."""
-        self.ledgers["a"][9] = OPEN
+    def misroute(self, cluster: str = "a") -> None:
+        """Create a ledger in the cluster that was left, after the tail, as a misconfigured broker does."""
+        self.ledgers[cluster][9] = OPEN
         self.refer(9)
 
     def forget(self) -> None:
@@ -118,9 +122,11 @@ class Scene(MemorySwitch):
         """Stop the brokers."""
         return brokers.stop(self.task(broker_control="command"), Direction.FORWARD)
 
-    def start(self) -> BrokersOn:
+    def start(
+        self, direction: Direction = Direction.FORWARD, asked: Proof = Proof.FULL, undo: Undo = Undo.COPY_BACK
+    ) -> BrokersOn:
         """Start the brokers."""
-        return brokers.start(self.task(broker_control="command"), Direction.FORWARD)
+        return brokers.start(self.task(broker_control="command"), direction, asked, undo)
 
     def direct(self, direction: Direction = Direction.FORWARD, *, since: int | None = None) -> Directive:
         """Direct the brokers if none has come since a mark, by default the current one."""
@@ -136,6 +142,8 @@ class Scene(MemorySwitch):
         return target[0].target if target else ""
 
     def _open_ledgers(self, cluster: BookieCluster) -> AbstractContextManager[_Directory]:
+        if cluster.name in self.unreadable:
+            raise StoreUnreachable(f"{cluster.name} does not answer")
         return opened(_Directory(self.ledgers[cluster.name]))
 
     def _report(self, broker: Service) -> SeenBroker:

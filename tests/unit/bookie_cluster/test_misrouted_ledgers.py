@@ -7,17 +7,28 @@ from collections.abc import Callable
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.bookie_cluster import brokers
+from activities.bookie_cluster.progress import SwitchProgress
 from models.bookie_cluster.input import Direction, Proof
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Undo
-from tests.support.bookie_cluster.broker_scene import ONE, OPEN, Scene
+from tests.support.bookie_cluster.broker_scene import CLOSED, ONE, OPEN, Scene
+
+BACK = Direction.BACK
 
 
 @pytest.fixture
 def scene() -> Scene:
     """No broker runs; an order is carried out at once."""
     return Scene()
+
+
+@pytest.fixture
+def copied_back(scene: Scene) -> Scene:
+    """A broker runs, and in a rollback everything was copied back to the source."""
+    scene.register(ONE)
+    scene.ledgers["a"] = {7: OPEN, 8: OPEN}
+    SwitchProgress(scene.task(BACK), scene.newest()).set_cutover_ledger_id(8)
+    return scene
 
 
 @pytest.mark.parametrize("moment", ["before", "ordered"])
@@ -55,25 +66,81 @@ def test_a_rollback_that_was_given_up_starts_brokers_although_a_ledger_is_misrou
     """Brokers that cannot go back start on the target; the source, which may be lost, is not asked."""
     scene.register(ONE)
     scene.misroute()
-    del scene.ledgers["a"]
-    task = scene.task(broker_control="command")
-    started = brokers.start(task, Direction.FORWARD, Proof.FULL, Undo.NONE)
+    scene.unreadable.add("a")
+    started = scene.start(undo=Undo.NONE)
     assert (len(started.brokers), scene.orders) == (1, ["start"])
 
 
+@pytest.mark.parametrize("moment", ["before", "ordered"])
+def test_a_ledger_that_the_rollback_misses_is_named(copied_back: Scene, moment: str) -> None:
+    """The source lacks a ledger that was created in the target after the copy back, which must follow again."""
+    scene = copied_back
+    if moment == "before":
+        scene.misroute("b")
+    else:
+        scene.at[moment] = lambda: scene.misroute("b")
+    assert scene.start(BACK).misrouted == "ledger(s) 9"
+    assert scene.orders == ([] if moment == "before" else ["start"])
+
+
+def test_a_rollback_finds_a_ledger_before_its_broker_stops(copied_back: Scene) -> None:
+    """A broker on the target is not waited for: its topics would move to brokers that do not find its ledger."""
+    _run_elsewhere(copied_back, lambda: copied_back.misroute("b"), copied_back.forget, direction=BACK)
+    assert copied_back.start(BACK).misrouted == "ledger(s) 9"
+
+
+def test_ledgers_that_were_copied_back_are_not_misrouted(copied_back: Scene) -> None:
+    """A ledger that both clusters have, or that was in the target at the copy back, does not stop brokers again."""
+    for number in (6, 9):
+        copied_back.ledgers["b"][number] = CLOSED
+        copied_back.refer(number)
+    copied_back.ledgers["a"][9] = CLOSED
+    assert copied_back.start(BACK).misrouted == ""
+
+
+def test_brokers_start_on_the_source_although_the_target_has_died(copied_back: Scene) -> None:
+    """A target that cannot be read delays no start; whether a ledger is only there is doubted until it can be read."""
+    scene = copied_back
+    scene.unreadable.add("b")
+    whys: list[str] = []
+
+    def read() -> None:
+        waiting = scene.context.report().waiting
+        whys.append(waiting.why if waiting else "")
+        scene.unreadable.clear()
+
+    scene.at["waiting"] = read
+    assert len(scene.start(BACK).brokers) == 1
+    assert scene.orders == ["start"]
+    assert whys == ["proof that brokers write to a: the ledgers of b cannot be read: b does not answer"]
+
+
+@pytest.mark.parametrize(("asked", "undo"), [(Proof.WAIVED, Undo.COPY_BACK), (Proof.FULL, Undo.NONE)])
+def test_a_target_that_is_given_up_is_not_waited_for(copied_back: Scene, asked: Proof, undo: Undo) -> None:
+    """The operator may waive the proof, or have given the target up before."""
+    copied_back.unreadable.add("b")
+    assert copied_back.start(BACK, asked, undo).misrouted == ""
+
+
 def _run_elsewhere(
-    scene: Scene, write: Callable[[], object], move: Callable[[], object], *, silent: bool = False
+    scene: Scene,
+    write: Callable[[], object],
+    move: Callable[[], object],
+    *,
+    direction: Direction = Direction.FORWARD,
+    silent: bool = False,
 ) -> None:
-    """Start a broker on the source, where it writes; it moves to the target during the first wait."""
+    """Start a broker on the cluster that was left, where it writes; it moves to the other one in the first wait."""
+    ends = scene.task().input.ends(direction)
 
     def come() -> None:
         scene.register(ONE)
-        scene.uri, scene.silent = scene.task().input.source.metadataServiceUri, silent
+        scene.uri, scene.silent = ends.source.metadataServiceUri, silent
         write()
         scene.at["waiting"] = go
 
     def go() -> None:
-        scene.uri, scene.silent = scene.task().input.target.metadataServiceUri, False
+        scene.uri, scene.silent = ends.target.metadataServiceUri, False
         move()
 
     scene.at["ordered"] = come

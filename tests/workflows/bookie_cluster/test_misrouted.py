@@ -1,0 +1,78 @@
+"""Rollbacks of routing `restart` in which a broker writes to the target after everything was copied back."""
+
+from __future__ import annotations
+
+from temporalio.exceptions import ApplicationError
+
+from models.bookie_cluster.input import Direction, Proof
+from models.bookie_cluster.results import BrokersOn, RollbackReadiness
+from models.bookie_cluster.updates import TargetLoss
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome, Undo
+from models.lifecycle.verbs import Verb
+from tests.workflows.bookie_cluster.activities import ANSWERS, BUILT, COPY_BACK, RESTART, STOPPED_BACK, TAIL, Script
+from tests.workflows.bookie_cluster.steering import window_open
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+
+DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
+AGAIN = STOPPED_BACK[1:]
+"""The steps that follow a misrouted ledger: the rollback does not ask again whether brokers can go back."""
+
+
+def _misrouted(now: object) -> BrokersOn:
+    started: BrokersOn = ANSWERS["start_brokers"](now)
+    return started.model_copy(update={"misrouted": "ledger(s) 9"})
+
+
+async def _rolled_back(stage: Harness, **answers: object) -> Run:
+    """Give a rollback in the window, in which a broker writes to the target."""
+    starts = [ANSWERS["start_brokers"], _misrouted, ANSWERS["start_brokers"]]
+    run = await stage.start(Script(start_brokers=starts))
+    await window_open(run)
+    for step, answer in answers.items():
+        run.script.say(step, answer)
+    await run.signal(Verb.ROLLBACK)
+    return run
+
+
+async def test_the_copy_back_is_repeated(stage: Harness) -> None:
+    """Brokers stop again, what the target gained since is copied back, and brokers start on the source."""
+    run = await _rolled_back(stage)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert [step for step in run.script.steps if step != "census"] == [*RESTART, *COPY_BACK, *AGAIN, "release"]
+    assert report.certificate["copied_back"] == BUILT.copied + 2 * TAIL.copy_summary.copied
+    assert any("a broker created ledger(s) 9 in new: brokers stop again" in note for note in report.notes)
+    starts = [call.args for call in run.script.calls if call.step == "start_brokers"]
+    assert starts[1:] == [(Direction.BACK, Proof.FULL, Undo.COPY_BACK)] * 2
+
+
+async def test_a_copy_back_that_fails_is_repeated_before_brokers_start(stage: Harness) -> None:
+    """A repeated rollback still knows that a ledger is only in the target, also in another run of the workflow."""
+    script = Script(
+        start_brokers=[ANSWERS["start_brokers"], _misrouted, ANSWERS["start_brokers"]],
+        copy_tail=[TAIL, TAIL, DENIED, TAIL],
+        census=(hang := Hang()),
+    )
+    run = await stage.start(script, history_limit=3)
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.steps[-11:] == [*AGAIN[: AGAIN.index("copy_tail") + 1], *AGAIN, "release"]
+
+
+async def test_a_copy_back_that_is_repeated_is_not_given_up(stage: Harness) -> None:
+    """Brokers have written to the source, so that they do not stay on the target; a lost target can be given up."""
+    copy = Hang()
+    run = await _rolled_back(stage, copy_tail=[TAIL, copy])
+    await copy.entered()
+    status = await run.status()
+    run.script.say("check_rollback", RollbackReadiness(target_down=("bookies of new are down: bookie-3",)))
+    await run.update("rollback_without_target", TargetLoss(cluster="new"))
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert status.legal_verbs == []
+    assert run.script.cancelled == ["copy_tail"]
+    assert run.script.steps[-4:] == ["do_without_target", "set_target", "start_brokers", "release"]
+    assert run.script.calls[-2].args == (Direction.BACK, Proof.FULL, Undo.NONE)
