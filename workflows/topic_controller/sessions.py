@@ -13,11 +13,12 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from activities.topic_controller import observers, sessions
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import observers_queue
+from models.lifecycle.state import Failure
 from models.topic_controller.observation import Observation, ObserverInput
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.sessions import AssignmentChanges, Coordinator, DrainedSegments, Registrations
 from workflows.lifecycle.activity_calls import Call
-from workflows.lifecycle.failures import failure_of
+from workflows.lifecycle.failures import failure_of, to_exception
 from workflows.lifecycle.migration import refused
 from workflows.lifecycle.tasks import is_cancelled, wait_for_end
 from workflows.topic_controller.controller_session import ControllerSession
@@ -27,7 +28,8 @@ _FIND_DRAINED = Call("Ask brokers which segments are consumed")
 _OBSERVE = "Watch the connections and backlogs of consumers"
 # Consumers that come together are watched by one observer; each new observer adds events to the history.
 _BATCH_WINDOW = timedelta(seconds=1)
-_RETRY_PAUSE = timedelta(seconds=2)
+# The longest pause is shorter than a gateway waits for a registration, so that its client gets the reason.
+_FIRST_BACKOFF, _MAX_BACKOFF = timedelta(seconds=2), timedelta(seconds=20)
 _EVICTION_TIMEOUT = timedelta(seconds=10)
 
 
@@ -48,6 +50,9 @@ class Sessions:
         self._restart_now = False
         self._observing: list[asyncio.Task[Observation]] = []
         self._unpublished = False
+        self._failed_publications = _FailedAttempts(controller, "publish what consumers read", waits=True)
+        # An observer that starts again has no answer until something changes, so nothing waits for one.
+        self._failed_observations = _FailedAttempts(controller, "watch consumers")
         #: Why this run publishes nothing any more: another run is in control.
         self.lost: ActivityError | None = None
 
@@ -69,7 +74,9 @@ class Sessions:
                 await self._publish()
             except ActivityError as error:
                 self._publication_due = True
-                await self._back_off(error)
+                await self._back_off(self._failed_publications, error)
+            else:
+                self._failed_publications.clear()
 
     async def watch(self) -> None:
         """Observe consumers while there are sessions; start again for new consumers and new segments."""
@@ -94,7 +101,8 @@ class Sessions:
         Consumers that have left since then are left out of the result.
 
         Raises:
-            ApplicationError: no consumer is left, the subscription was deleted, or another run is in control.
+            ApplicationError: no consumer is left, the subscription was deleted, another run is in control, or two
+                attempts to publish have failed in succession. The sessions stay, and are published when that succeeds.
         """
         subscription, names = request.subscription, request.consumers
         coordinator = self._state.coordinators.setdefault(subscription, Coordinator())
@@ -105,8 +113,18 @@ class Sessions:
             session = self._coordinator(subscription).consumers.get(name)
             return session is None or session.segments is not None
 
-        await workflow.wait_condition(lambda: not self._is_leading or all(map(is_published, names)))
+        earlier = self._failed_publications.repeated
+
+        def failure() -> Failure | None:
+            repeated = self._failed_publications.repeated
+            return None if repeated is earlier or all(map(is_published, names)) else repeated
+
+        await workflow.wait_condition(
+            lambda: not self._is_leading or all(map(is_published, names)) or failure() is not None
+        )
         self._controller.require_current()
+        if failed := failure():
+            raise to_exception(failed)
         sessions = self._coordinator(subscription).consumers
         assigned = {name: sessions[name].segments for name in names if name in sessions}
         answer = {name: segments for name, segments in assigned.items() if segments is not None}
@@ -235,6 +253,7 @@ class Sessions:
             return
         error = observing.exception()
         if error is None:
+            self._failed_observations.clear()
             observation = observing.result()
             if observation.layout is None:
                 self._apply(observation)
@@ -243,7 +262,7 @@ class Sessions:
         elif not isinstance(error, ActivityError):
             raise error
         elif not is_cancelled_exception(error):
-            await self._back_off(error)
+            await self._back_off(self._failed_observations, error)
 
     def _apply(self, observation: Observation) -> None:
         now = workflow.now()
@@ -263,11 +282,12 @@ class Sessions:
         self._publication_due = True
         self._on_change()
 
-    async def _back_off(self, error: ActivityError) -> None:
-        if failure_of(error).type == FailureKind.NOT_LEADER:
+    async def _back_off(self, attempts: _FailedAttempts, error: ActivityError) -> None:
+        failure = failure_of(error)
+        if failure.type == FailureKind.NOT_LEADER:
             self.lost = error
         elif not is_cancelled():
-            await workflow.sleep(_RETRY_PAUSE)
+            await workflow.sleep(attempts.add(failure))
 
     def _changed(self) -> None:
         self._publication_due = self._restarting = True
@@ -298,6 +318,45 @@ class Sessions:
             grace_seconds=self._state.grace.total_seconds(),
             epoch=self._controller.record.epoch,
         )
+
+
+class _FailedAttempts:
+    """Failures of a step in succession, shown to operators.
+
+    Args:
+        controller: controller of the topic.
+        what: what the step does.
+        waits: whether the status shows the reason until an attempt succeeds.
+
+    Attributes:
+        repeated: the last failure, if the attempt before it failed too.
+    """
+
+    def __init__(self, controller: ControllerSession, what: str, *, waits: bool = False) -> None:
+        self._controller = controller
+        self._what = what
+        self._waits = waits
+        self._last: Failure | None = None
+        self._backoff = _FIRST_BACKOFF
+        self.repeated: Failure | None = None
+
+    def add(self, failure: Failure) -> timedelta:
+        """Add a failure, note its reason unless the last one had the same, and return how long to wait."""
+        if self._last is None or self._last.why != failure.why:
+            self._controller.note(f"could not {self._what}, and tries again: {failure.why}")
+        if self._waits:
+            self._controller.set_waiting(f"the next attempt to {self._what}, since the last one failed: {failure.why}")
+        self.repeated = failure if self._last else None
+        self._last = failure
+        backoff, self._backoff = self._backoff, min(self._backoff * 2, _MAX_BACKOFF)
+        return backoff
+
+    def clear(self) -> None:
+        """Forget the failures, since an attempt has succeeded."""
+        if self._last is not None and self._waits:
+            self._controller.set_waiting("")
+        self._last = self.repeated = None
+        self._backoff = _FIRST_BACKOFF
 
 
 def _count_published(coordinator: Coordinator) -> int:

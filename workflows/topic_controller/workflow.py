@@ -117,6 +117,8 @@ class TopicController(OneInput):
             raise self._controller.lost
         if not self._controller.deleted:
             state = self._state.reset_for_next_run() if self._controller.is_reset else self._state
+            # The next run waits for nothing yet.
+            state.waiting = ""
             workflow.continue_as_new(Continued(input=self._input, state=state))
         return f"{self._input.target_name} is deleted"
 

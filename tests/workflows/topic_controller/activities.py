@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from pydantic import TypeAdapter
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -208,6 +209,13 @@ async def until_taken(send: Callable[[], Awaitable[ResultT]]) -> ResultT:
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
+
+
+def long_timers(events: Iterable[HistoryEvent]) -> dict[int, timedelta]:
+    """Return durations of timers, by the events that start them; not of those that wait for the next workflow task."""
+    started = {event.event_id: event.timer_started_event_attributes for event in events}
+    durations = {number: event.start_to_fire_timeout.ToTimedelta() for number, event in started.items()}
+    return {number: duration for number, duration in durations.items() if duration > timedelta(seconds=0.1)}
 
 
 async def _asked(handle: WorkflowHandle[Any, Any], query: str, answer: type[ResultT]) -> ResultT:

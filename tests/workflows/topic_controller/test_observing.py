@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
-from temporalio.api.history.v1 import HistoryEvent
 
 from models.topic_controller.input import SplitRequest
 from models.topic_controller.observation import Observation, ObserverInput
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Run
-from tests.workflows.topic_controller.activities import Script, until
+from tests.workflows.topic_controller.activities import Script, long_timers, until
 from tests.workflows.topic_controller.conftest import BILL, Start, register
 from workflows.topic_controller import sessions
 
@@ -66,7 +64,7 @@ async def test_an_observation_during_a_wave_of_consumers_counts_at_once(
     assert script.cancelled == []
     events = (await run.handle.fetch_history()).events
     fired = {event.timer_fired_event_attributes.started_event_id for event in events}
-    assert not fired & _long_timers(events)
+    assert not fired & long_timers(events).keys()
 
 
 async def test_another_layout_is_observed_at_once(start: Start) -> None:
@@ -80,7 +78,7 @@ async def test_another_layout_is_observed_at_once(start: Start) -> None:
     await run.update("split", SplitRequest(segment=0))
     await new.entered()
     events = (await run.handle.fetch_history()).events
-    assert not _long_timers(events)
+    assert not long_timers(events)
     assert not [event for event in events if event.HasField("activity_task_timed_out_event_attributes")]
     scheduled = {event.event_id: event.activity_task_scheduled_event_attributes for event in events}
     first = min(number for number, event in scheduled.items() if event.activity_type.name == "topic_controller_observe")
@@ -91,16 +89,6 @@ async def test_another_layout_is_observed_at_once(start: Start) -> None:
             if first in await _completed(run):
                 break
             await asyncio.sleep(0.05)
-
-
-def _long_timers(events: Iterable[HistoryEvent]) -> set[int]:
-    """Return the events that start timers, without those that only wait for the next workflow task."""
-    started = {event.event_id: event.timer_started_event_attributes for event in events}
-    return {
-        number
-        for number, event in started.items()
-        if event.start_to_fire_timeout.ToTimedelta() > timedelta(seconds=0.1)
-    }
 
 
 async def _completed(run: Run) -> set[int]:

@@ -26,11 +26,13 @@ from models.topic_controller.sessions import (
 from models.topic_controller.state import OpenRequest
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.topic_controller.activities import Script, status_of, until, until_taken
+from tests.workflows.topic_controller.activities import Script, long_timers, status_of, until, until_taken
 from tests.workflows.topic_controller.conftest import BILL, Start, register
 from workflows.topic_controller import sessions
 
 ResultT = TypeVar("ResultT")
+
+_DENIED = ApplicationError("no permission", type=FailureKind.DENIED, non_retryable=True)
 
 
 async def _assignments(run: Run) -> dict[str, tuple[int, ...]]:
@@ -281,6 +283,48 @@ async def test_an_assignment_that_is_not_published_is_tried_again(start: Start) 
     run = await start(script)
     assert await register(run, "a") == {"a": (0, 1)}
     assert [call.step for call in script.calls].count("publish_assignments") == 2
+
+
+async def test_a_publication_that_keeps_failing(stage: Harness, start: Start) -> None:
+    """Registrations are refused with its reason, pauses become longer, and the session stays for the next attempt."""
+    script = Script(publish_assignments=_DENIED)
+    run = await start(script)
+    joins = Registrations(subscription=BILL, consumers=("a",))
+    refusal = await run.refusal("register", joins)
+    assert (refusal.type, refusal.message) == (FailureKind.DENIED, "no permission")
+    await stage.env.sleep(timedelta(minutes=1))
+    status = await status_of(run)
+    assert status.consumers == {BILL: 1}
+    assert status.waiting.endswith("the last one failed: no permission")
+    assert [note for note in status.notes if "no permission" in note] == [status.notes[-1]]
+    pauses = long_timers((await run.handle.fetch_history()).events).values()
+    assert [pause.total_seconds() for pause in pauses][:5] == [2, 4, 8, 16, 20]
+    # Of a failure from before it, a registration waits for the next attempt.
+    joining = asyncio.ensure_future(register(run, "b"))
+    await until(run, lambda status: status.consumers == {BILL: 2})
+    script.say("publish_assignments", None)
+    await stage.env.sleep(timedelta(seconds=20))
+    assert await joining == {"b": (1,)}
+    assert await register(run, "a") == {"a": (0,)}
+    assert (await status_of(run)).waiting == ""
+
+
+async def test_a_run_whose_publication_keeps_failing_continues_as_the_next(
+    server: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registration does not keep a run from its end, so its history does not grow without limit."""
+    monkeypatch.setattr(sessions, "_FIRST_BACKOFF", timedelta(milliseconds=50))
+    monkeypatch.setattr(sessions, "_MAX_BACKOFF", timedelta(milliseconds=50))
+    script = Script(publish_assignments=_DENIED)
+    run = await server.start(script, history_limit=60)
+    await run.update("create_subscription", SubscriptionRequest(name=BILL))
+    joining = asyncio.ensure_future(register(run, "a"))
+    await run.until_runs(2)
+    with pytest.raises(WorkflowUpdateFailedError):
+        await joining
+    script.say("publish_assignments", None)
+    assert await until_taken(lambda: register(run, "a")) == {"a": (0, 1)}
+    assert (await status_of(run)).waiting == ""
 
 
 async def test_consumers_of_missing_subscriptions_are_refused(start: Start) -> None:
