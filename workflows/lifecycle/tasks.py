@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import workflow
+
+ResultT = TypeVar("ResultT")
 
 
 async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
@@ -41,6 +43,17 @@ async def wait_for_end(*tasks: asyncio.Future[Any]) -> None:
             task.exception()
     if cancelled is not None:
         raise cancelled
+
+
+async def run_to_end(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Run what must not be half-finished; return its result.
+
+    Raises:
+        CancelledError: the caller was cancelled during that; the work has ended nevertheless.
+    """
+    task = asyncio.create_task(work)
+    await wait_for_end(task)
+    return task.result()
 
 
 def is_cancelled() -> bool:

@@ -15,6 +15,7 @@ from models.topic_controller.state import ChangePreview, LayoutChange, OpenReque
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.caller import by
 from workflows.lifecycle.migration import refused
+from workflows.lifecycle.tasks import run_to_end
 from workflows.topic_controller.controller_session import ControllerSession
 
 DELETE = Call("Delete the topic")
@@ -36,6 +37,7 @@ class Changes:
 
         Raises:
             ApplicationError: the topic is not ours, or another run holds the lease.
+            CancelledError: the workflow was cancelled; once the topic is open, what another run started is finished.
         """
         controller = self._controller
         # A continued run has the sessions in its state. After a terminated run they are in the metadata store.
@@ -49,12 +51,7 @@ class Changes:
             controller.set_layout(opened.record)
             for warning in opened.warnings:
                 controller.note(warning)
-            if opened.record.deleting:
-                controller.note("continues the deletion that an earlier run started")
-                await controller.retry_until_done(lambda: self._calls.ask(topic.delete, DELETE, Deletion(force=True)))
-                controller.deleted = True
-            else:
-                await self._finish(opened.record)
+            await run_to_end(self._continue(opened.record))
 
     async def make(self, change: Change, segments: tuple[int, ...], *, epoch: int | None = None) -> LayoutChange:
         """Split or merge segments.
@@ -125,6 +122,15 @@ class Changes:
             consumers=sum(len(coordinator.consumers) for coordinator in state.coordinators.values()),
             after=state.doing,
         )
+
+    async def _continue(self, layout: ControlledLayout) -> None:
+        """Finish what an earlier run started."""
+        if not layout.deleting:
+            await self._finish(layout)
+            return
+        self._controller.note("continues the deletion that an earlier run started")
+        await self._controller.retry_until_done(lambda: self._calls.ask(topic.delete, DELETE, Deletion(force=True)))
+        self._controller.deleted = True
 
     async def _finish(self, layout: ControlledLayout) -> None:
         """Finish the change in progress of a layout, if there is one."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, CancelledError
 
 from activities.topic_controller import topic
 from models.lifecycle.input import Continued
@@ -57,7 +57,7 @@ from workflows.lifecycle.failures import failure_of, to_exception
 from workflows.lifecycle.migration import refused
 from workflows.lifecycle.search_attributes import KIND_KEY, TARGET_KEY
 from workflows.lifecycle.start import OneInput, read_start
-from workflows.lifecycle.tasks import cancel_and_wait
+from workflows.lifecycle.tasks import cancel_and_wait, run_to_end
 from workflows.topic_controller.auto_scale import Scaler
 from workflows.topic_controller.changes import DELETE, Changes
 from workflows.topic_controller.controller_session import ControllerSession
@@ -95,22 +95,7 @@ class TopicController(OneInput):
         self._controller.attributes.set(
             KIND_KEY.value_set(KIND), TARGET_KEY.value_set(keyword(self._input.target_name))
         )
-        try:
-            await self._changes.open()
-        except ApplicationError:
-            # After a reset, a replayed step is refused, because later steps of the same run hold the lease.
-            if not self._controller.is_reset:
-                raise
-        publishing = asyncio.create_task(self._sessions.coordinate())
-        watching = [asyncio.create_task(run()) for run in (self._sessions.watch, self._pruner.run, self._scaler.run)]
-        cancelled: asyncio.CancelledError | None = None
-        try:
-            await workflow.wait_condition(lambda: self._ends or any(task.done() for task in (publishing, *watching)))
-        except asyncio.CancelledError as error:
-            cancelled = error
-        await self._drain_updates(publishing, watching)
-        if cancelled is not None:
-            raise cancelled
+        await self._control()
         if self._sessions.lost is not None:
             self._controller.lost = to_exception(failure_of(self._sessions.lost))
         if self._controller.lost is not None and not self._controller.is_reset:
@@ -357,13 +342,41 @@ class TopicController(OneInput):
         # The SDK checks conditions only after a task has run, and an idle run has none.
         self._loop.call_soon(lambda: None)
 
+    async def _control(self) -> None:
+        """Open the topic, and control it until this run ends; no update is in progress then.
+
+        Raises:
+            ApplicationError: the topic is not ours, or another run holds the lease.
+            CancelledError: the workflow was cancelled.
+        """
+        tasks: list[asyncio.Task[None]] = []
+        cancelled: BaseException | None = None
+        try:
+            await self._changes.open()
+            runs = (self._sessions.coordinate, self._sessions.watch, self._pruner.run, self._scaler.run)
+            tasks += [asyncio.create_task(run()) for run in runs]
+            await workflow.wait_condition(lambda: self._ends or any(task.done() for task in tasks))
+        except ApplicationError:
+            # After a reset, a replayed step is refused, because later steps of the same run hold the lease.
+            if not self._controller.is_reset:
+                raise
+        except (asyncio.CancelledError, CancelledError) as error:
+            if self._state.record is None:
+                # Updates wait until the topic is open, so none is in progress.
+                raise
+            cancelled = error
+        # Temporal delivers a cancellation only once, but it may come during this.
+        await run_to_end(self._drain_updates(*tasks))
+        if cancelled is not None:
+            raise cancelled
+
     @property
     def _ends(self) -> bool:
         return self._controller.is_finished or (
             (self._history.due or self._controller.is_reset) and not self._controller.is_changing
         )
 
-    async def _drain_updates(self, publishing: asyncio.Task[None], watching: list[asyncio.Task[None]]) -> None:
+    async def _drain_updates(self, publishing: asyncio.Task[None] | None = None, *watching: asyncio.Task[None]) -> None:
         """End all tasks at a moment when no update is in progress.
 
         This also applies when the workflow was cancelled: a change in progress is completed, and updates are answered.
@@ -371,6 +384,7 @@ class TopicController(OneInput):
         """
         await workflow.wait_condition(lambda: not self._controller.is_changing)
         await _cancel(*watching)
+        publishing = publishing or asyncio.create_task(self._sessions.coordinate())
         while True:
             await workflow.wait_condition(self._is_quiet)
             await _cancel(publishing)

@@ -22,6 +22,7 @@ from models.topic_controller.input import (
     Unsubscription,
 )
 from models.topic_controller.record import Change, Mutation
+from models.topic_controller.sessions import GraceChange, Registrations
 from models.topic_controller.state import ChangePreview, LayoutChange
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
@@ -101,11 +102,7 @@ async def test_changes_come_one_after_the_other(stage: Harness) -> None:
     await hang.entered()
     others = [asyncio.ensure_future(run.update("split", SplitRequest(segment=number))) for number in (1, 0)]
     # Both are in the history before the first has its answer.
-    async with asyncio.timeout(120):
-        while True:
-            if await _accepted(run) == 3:
-                break
-            await asyncio.sleep(0.05)
+    await _until_accepted(run, 3)
     assert run.script.steps == ["open", "prepare", "seal"]
     hang.release()
     assert LayoutChange.model_validate(await first).epoch == 1
@@ -276,10 +273,57 @@ async def test_a_cancellation_waits_for_a_change(stage: Harness) -> None:
     await run.handle.cancel()
     hang.release()
     assert LayoutChange.model_validate(await change).epoch == 1
-    with pytest.raises(WorkflowFailureError) as failed:
-        await run.handle.result()
-    assert isinstance(failed.value.cause, CancelledError)
+    await _until_cancelled(run)
     assert script.record.pending is None
+
+
+async def test_a_cancellation_waits_for_a_change_of_an_earlier_run(stage: Harness) -> None:
+    """A controller that is cancelled while it finishes what another run began ends when that and its updates are done.
+
+    A cancellation before the topic is open ends it at once.
+    """
+    hang = Hang()
+    script = Script(seal=hang)
+    script.record = script.record.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=0))
+    run = await stage.start(script)
+    await hang.entered()
+    creating = asyncio.ensure_future(run.update("create_subscription", SubscriptionRequest(name="work")))
+    await _until_accepted(run, 1)
+    await run.handle.cancel()
+    hang.release()
+    async with run.within():
+        await creating
+        await _until_cancelled(run)
+    assert (script.record.pending, script.record.epoch, script.cancelled) == (None, 1, [])
+
+    opening = Hang()
+    run = await stage.start(Script(open=opening))
+    await opening.entered()
+    await run.handle.cancel()
+    await _until_cancelled(run)
+    assert run.script.cancelled == ["open"]
+
+
+async def test_a_cancellation_at_the_end_of_a_run_waits_for_a_change(stage: Harness) -> None:
+    """A controller that is cancelled while it waits for its updates, to continue as the next run, completes them."""
+    publishing, sealing = Hang(), Hang()
+    script = Script(publish_assignments=[publishing, None], seal=[sealing, None])
+    run = await stage.start(script, history_limit=50, auto_scale={})
+    await run.update("create_subscription", SubscriptionRequest(name="bill"))
+    registering = asyncio.ensure_future(run.update("register", Registrations(subscription="bill", consumers=("a",))))
+    await publishing.entered()
+    while not await _has_ended_watching(run):
+        await run.update("set_grace", GraceChange(grace=timedelta(hours=1)))
+    splitting = asyncio.ensure_future(run.update("split", SplitRequest(segment=0)))
+    await sealing.entered()
+    await run.handle.cancel()
+    publishing.release()
+    async with run.within():
+        await registering
+        sealing.release()
+        assert LayoutChange.model_validate(await splitting).epoch == 1
+        await _until_cancelled(run)
+    assert (script.record.pending, script.cancelled) == (None, [])
 
 
 async def test_addresses_of_the_controller_have_an_epoch(stage: Harness) -> None:
@@ -322,7 +366,23 @@ async def test_one_life_over_many_runs(server: Harness) -> None:
     assert (status.epoch, status.changes) == (8, 8)
 
 
-async def _accepted(run: Run) -> int:
-    """Return how many updates passed their validators."""
+async def _until_accepted(run: Run, count: int) -> None:
+    """Wait until so many updates have passed their validators."""
+    async with asyncio.timeout(120):
+        while True:
+            events = (await run.handle.fetch_history()).events
+            if sum(event.HasField("workflow_execution_update_accepted_event_attributes") for event in events) == count:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _until_cancelled(run: Run) -> None:
+    with pytest.raises(WorkflowFailureError) as ended:
+        await run.handle.result()
+    assert isinstance(ended.value.cause, CancelledError)
+
+
+async def _has_ended_watching(run: Run) -> bool:
+    """Return whether the run has cancelled its poll of auto scale, so that it only waits for updates."""
     events = (await run.handle.fetch_history()).events
-    return sum(1 for event in events if event.HasField("workflow_execution_update_accepted_event_attributes"))
+    return any(event.HasField("activity_task_cancel_requested_event_attributes") for event in events)
