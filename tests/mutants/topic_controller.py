@@ -20,9 +20,13 @@ _END_OF_SEGMENTS = "tests/unit/topic_controller/test_end_of_segments.py"
 _FENCE = "tests/unit/topic_controller/test_fence.py"
 _CLUSTER = "tests/unit/topic_controller/test_cluster.py"
 _CONTROLLER = "tests/workflows/topic_controller/test_controller.py"
+_RESETS = "tests/workflows/topic_controller/test_resets.py"
 
 MUTANTS = mutants(
     {
+        f"{_RESETS}::test_an_update_that_is_sent_again": {
+            "topic-controller/a-reset-makes-changes-again": swap("await self.detect_reset()", "self.require_current()"),
+        },
         f"{_NAMESPACES}::test_namespaces_that_are_refused": {
             "topic-controller/subscriptions-expire-on-segments": drop,
         },

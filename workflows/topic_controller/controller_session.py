@@ -99,16 +99,16 @@ class ControllerSession:
         """
         await workflow.wait_condition(lambda: self.state.record is not None)
         async with self.hold_lock(what):
-            self.require_current()
+            await self.detect_reset()  # mutant: topic-controller/a-reset-makes-changes-again
             if self.is_finished:
                 raise refused(f"{self.input.target_name} is deleted, or controlled by another run")
             yield
 
     async def detect_reset(self) -> None:
-        """Wait until it is known whether Temporal has reset this run; for updates that must not be repeated.
+        """Wait until it is known whether Temporal has reset this run; called by updates that change more than settings.
 
-        After a reset, Temporal delivers updates again that were answered long ago. By now there may be another
-        subscription or topic of the same name, and what was refused may be possible.
+        After a reset, Temporal delivers updates again that were answered long ago. By now a subscription may be
+        deleted, there may be another one or another topic of the same name, and what was refused may be possible.
 
         Raises:
             ApplicationError: it was reset.

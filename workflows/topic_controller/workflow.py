@@ -189,7 +189,6 @@ class TopicController(OneInput):
     async def delete_subscription(self, request: Unsubscription) -> None:
         """Delete a subscription; idempotent."""
         async with self._controller.exclusive(f"delete subscription {request.name}"):
-            await self._controller.detect_reset()
             call = Call(f"Delete subscription {request.name}")
             # No consumer can register from now on.
             kind = self._state.subscriptions.pop(request.name, None)
@@ -286,7 +285,6 @@ class TopicController(OneInput):
     @workflow.update(description="Remove consumed sealed segments now; returns which, and why others stay.")
     async def prune(self, request: PruneRequest) -> PruneResult:
         """Remove consumed segments."""
-        await self._controller.detect_reset()
         return await self._pruner.prune(request)
 
     @workflow.update(description="When sealed segments are removed; null for never.")
@@ -316,7 +314,6 @@ class TopicController(OneInput):
     async def delete(self, request: Deletion) -> None:
         """Delete the topic; refused while clients are connected, unless `force` is set."""
         async with self._controller.exclusive("delete the topic"):
-            await self._controller.detect_reset()
             await self._controller.run_step(self._controller.calls.ask(topic.delete, DELETE, request))
             self._sessions.forget(*self._state.coordinators)
             self._state.subscriptions.clear()

@@ -141,7 +141,7 @@ def test_a_reset_that_sends_updates_again(control: Control, stack: Stack, admin:
 
 
 def test_a_reset_after_a_pruning(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """A split that Temporal sends again, and whose old segment is gone by now, is found done, and holds up nothing."""
+    """A split that Temporal sends again, and whose old segment is gone by now, is refused, and holds up nothing."""
     controller = control(f"{SPACE}/reset-pruned", segments=1)
     controller.subscribe("bill")
     controller.split(0)
