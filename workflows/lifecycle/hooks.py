@@ -225,7 +225,9 @@ class Hooks:
                     timeout=backoff,
                     timeout_summary=summary_line(f"next delivery to the hook {hook}"),
                 )
-            backoff = _SHORTEST_BACKOFF if self._ends else min(2 * backoff, _LONGEST_BACKOFF)
+            # After hours more rarely: each attempt stays in the history, and a wait for a decision ends no run.
+            longest = max(_LONGEST_BACKOFF, (workflow.now() - (failed_before or workflow.now())) / 10)
+            backoff = _SHORTEST_BACKOFF if self._ends else min(2 * backoff, longest)
 
     async def _try(self, delivery: Delivery) -> Delivered:
         try:

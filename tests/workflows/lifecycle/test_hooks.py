@@ -18,6 +18,7 @@ from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import HoldChange, Verb, VerbRequest
 from models.metadata_store.phases import Phase
 from tests.support.lifecycle.hook_receiver import HookReceiver, Response
+from tests.workflows.blue_green import activities as blue_green
 from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.lifecycle.one_task import in_one_task
@@ -98,6 +99,20 @@ async def test_a_failing_hook_blocks_nothing(stage: Harness, pager: HookReceiver
     assert failing.failing_since is not None
     assert status.notes[-1].endswith("not delivered: ended with 9; the worker's log has what it printed")
     assert _types(pager)[-1] == "migration.ended"
+
+
+async def test_a_hook_that_fails_for_days_does_not_fill_the_history(stage: Harness) -> None:
+    """While a migration waits for a decision, which ends no run, deliveries are repeated more and more rarely."""
+    stage.hooks["chat"] = Hook(command=("sh", "-c", "exit 9"))
+    precheck = blue_green.READY.model_copy(update={"questions": ("2 readers keep message ids outside of Pulsar",)})
+    run = await stage.start(blue_green.Script(precheck=precheck), hooks=["chat"])
+    await run.until(lambda status: bool(status.waiting and status.waiting.kind is WaitKind.DECISION))
+    for _ in range(12):
+        await stage.env.sleep(timedelta(hours=2))
+    # Ten minutes apart, deliveries of a day would be 1,600 events.
+    assert len((await run.handle.fetch_history()).events) < 800
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
 
 
 async def test_alarms_are_events(stage: Harness, pager: HookReceiver) -> None:
