@@ -349,14 +349,10 @@ class TopicController(OneInput):
         tasks: list[asyncio.Task[None]] = []
         cancelled: BaseException | None = None
         try:
-            await self._changes.open()
+            await self._open()
             runs = (self._sessions.coordinate, self._sessions.watch, self._pruner.run, self._scaler.run)
             tasks += [asyncio.create_task(run()) for run in runs]
             await workflow.wait_condition(lambda: self._ends or any(task.done() for task in tasks))
-        except ApplicationError:
-            # After a reset, a replayed step is refused, because later steps of the same run hold the lease.
-            if not self._controller.is_reset:
-                raise
         except (asyncio.CancelledError, CancelledError) as error:
             if self._state.record is None:
                 # Updates wait until the topic is open, so none is in progress.
@@ -366,6 +362,22 @@ class TopicController(OneInput):
         await run_to_end(self._drain_updates(*tasks))
         if cancelled is not None:
             raise cancelled
+
+    async def _open(self) -> None:
+        """Open the topic; a run that continues another one knows the topic, and controls it even if that fails.
+
+        Raises:
+            ApplicationError: the topic is not ours, or another run holds the lease.
+        """
+        try:
+            await self._changes.open()
+        except ApplicationError as error:
+            # After a reset, a replayed step is refused, because later steps of the same run hold the lease.
+            if self._controller.is_reset:
+                return
+            if self._state.record is None or self._controller.lost is not None:
+                raise
+            self._controller.note(f"could not open the topic again, and continues: {error.message}")
 
     @property
     def _ends(self) -> bool:

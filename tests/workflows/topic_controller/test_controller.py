@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.service import RPCError
 
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import ProgressReport, WaitKind, WaitReason
@@ -26,7 +28,7 @@ from models.topic_controller.sessions import GraceChange, Registrations
 from models.topic_controller.state import ChangePreview, LayoutChange
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.topic_controller.activities import Script, layout_of, status_of, until_taken
+from tests.workflows.topic_controller.activities import Script, layout_of, status_of, until, until_taken
 from workflows.lifecycle.caller import UNNAMED
 
 CHANGE = ["prepare", "seal", "commit"]
@@ -364,6 +366,23 @@ async def test_one_life_over_many_runs(server: Harness) -> None:
     assert await run.runs() > 1
     status = await status_of(run)
     assert (status.epoch, status.changes) == (8, 8)
+
+
+async def test_a_continued_run_whose_topic_cannot_be_opened(server: Harness) -> None:
+    """It notes why, and continues: it knows the topic, and the cause may pass. A run that another superseded ends."""
+    script = Script(open=[None, _broken(FailureKind.DENIED)])
+    run, grace = await server.start(script, history_limit=30), GraceChange(grace=timedelta(hours=1))
+    while await run.runs() == 1:
+        await until_taken(functools.partial(run.update, "set_grace", grace))
+    reason = "could not open the topic again, and continues: broken"
+    await until(run, lambda status: any(reason in note for note in status.notes))
+    split = functools.partial(run.update, "split", SplitRequest(segment=0))
+    assert LayoutChange.model_validate(await until_taken(split)).epoch == 1
+    script.say("open", _broken(FailureKind.NOT_LEADER))
+    while await run.running():
+        with suppress(RPCError, WorkflowUpdateFailedError):
+            await run.update("set_grace", grace)
+    assert (await run.typed_failure()).type == FailureKind.NOT_LEADER
 
 
 async def _until_accepted(run: Run, count: int) -> None:
