@@ -25,7 +25,7 @@ SHOWN_FAILURES = 10
 
 
 class WaveGate(StrEnum):
-    """Waves after which the operator must send `proceed`."""
+    """Waves after which the operator must send `proceed`, from none to all."""
 
     NONE = "none"
     CANARY = "canary"
@@ -56,6 +56,11 @@ class ErrorBudget(Frozen):
         if self.items is None and self.share is None:
             raise ValueError("give items, share or both")
         return self
+
+    def allows_more_than(self, other: Self) -> bool:
+        """Return whether it allows failures that another budget does not."""
+        limits = ((self.items, other.items), (self.share, other.share))
+        return any(old is not None and (new is None or new > old) for new, old in limits)
 
     def exceeded(self, failed: int, ended: int, wave_size: int) -> str:
         """Return why no more items may start; empty while they may."""
@@ -93,6 +98,20 @@ class WavePolicy(Frozen):
     deadline: Duration = Field(default=timedelta(days=1), gt=timedelta(0))
     cancel_grace: Duration = Field(default=timedelta(hours=1), gt=timedelta(0))
     attempts: int = Field(default=3, ge=1, le=100)
+
+    def loosened_from(self, old: Self) -> tuple[str, ...]:
+        """Return the fields by which fewer items wait for an operator's decision than with the old policy.
+
+        A smaller canary tries less before its gate, and a larger one begins more.
+        """
+        gates = list(WaveGate)
+        looser = {
+            "canary": self.canary != old.canary,
+            "wave_size": self.wave_size > old.wave_size,
+            "gate": gates.index(self.gate) < gates.index(old.gate),
+            "error_budget": self.error_budget.allows_more_than(old.error_budget),
+        }
+        return tuple(field for field, is_looser in looser.items() if is_looser)
 
     def size_of(self, wave: int) -> int:
         """Return the number of items of a wave."""

@@ -82,6 +82,9 @@ MUTANTS = mutants(
         f"{_STORE_ROLLBACK}::test_a_cancellation_does_not_let_the_rollback_overtake_a_step": {
             "shared/rollback-next-to-a-step": swap("cancelled = error", "raise"),
         },
+        "tests/workflows/scalable_topic/test_namespace.py::test_a_change_is_not_a_way_around_two_persons": {
+            "shared/gates-open-for-one-person": drop,
+        },
         f"{_WAVES}::test_a_rollback_waits_for_a_child_past_its_deadline": {
             "shared/rollback-next-to-a-child": drop,
         },

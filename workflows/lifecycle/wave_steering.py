@@ -10,6 +10,7 @@ from temporalio import workflow
 
 from models.base import faults
 from models.lifecycle.input import MigrationInput
+from models.lifecycle.policy import TWO_PERSONS
 from models.lifecycle.rates import RecentRates
 from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
 from models.lifecycle.units import format_value
@@ -31,7 +32,8 @@ def changed_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[
         change: new values by field.
 
     Raises:
-        ApplicationError: the input would refuse the policy, or no item starts any more.
+        ApplicationError: the input would refuse the policy, no item starts any more, or the change would avoid a
+            decision that needs two persons.
     """
     if too_late := no_more_items(migration, waves):
         raise refused(too_late)
@@ -39,9 +41,17 @@ def changed_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[
     wanted = {**waves.state.policy.model_dump(), **change}
     try:
         input.changed(waves=wanted)
-        return WavePolicy.model_validate(wanted)
+        policy = WavePolicy.model_validate(wanted)
     except ValidationError as error:
         raise refused(f"the waves are wrong: {faults(error)}") from None
+    loosened = policy.loosened_from(waves.state.policy)
+    # mutant: shared/gates-open-for-one-person
+    if loosened and input.two_persons and migration.hold.after in TWO_PERSONS:
+        raise refused(
+            f"two persons must agree to what follows a gate or failures, and the new {', '.join(loosened)} would avoid "
+            "that; leave it out, and at each gate one sends `proceed`, and another one `approve`"
+        )
+    return policy
 
 
 def no_more_items(migration: Migration[Any, Any], waves: Waves) -> str:

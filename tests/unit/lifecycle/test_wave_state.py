@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from models.lifecycle.waves import (
     SHOWN_FAILURES,
     BatchResult,
     ErrorBudget,
+    WaveGate,
     WavePolicy,
     WaveState,
     failed_item,
@@ -60,6 +63,30 @@ def test_the_error_budget_is_a_count_a_share_or_both(
 ) -> None:
     """One failure more than the budget exceeds it; a share is one of a whole wave at least, here of 100 items."""
     assert bool(budget.exceeded(failed, ended, 100)) == exceeded
+
+
+@pytest.mark.parametrize(
+    ("change", "loosened"),
+    [
+        ({"gate": "none"}, ("gate",)),
+        ({"gate": "canary"}, ("gate",)),
+        ({"wave_size": 11, "canary": 3}, ("canary", "wave_size")),
+        ({"canary": 0}, ("canary",)),
+        ({"error_budget": {"items": 3, "share": 0.1}}, ("error_budget",)),
+        ({"error_budget": {"items": 2, "share": 0.2}}, ("error_budget",)),
+        ({"error_budget": {"items": 2}}, ("error_budget",)),
+        ({"error_budget": {"share": 0.1}}, ("error_budget",)),
+        ({"error_budget": {"items": 1, "share": 0.1}, "wave_size": 9, "parallelism": 50, "when_held": "stop"}, ()),
+    ],
+)
+def test_a_policy_is_looser_if_fewer_items_wait_for_a_decision(
+    change: dict[str, Any], loosened: tuple[str, ...]
+) -> None:
+    """Gates, sizes and the error budget count, each limit of the budget on its own; speed does not."""
+    old = WavePolicy(canary=2, wave_size=10, gate=WaveGate.EVERY_WAVE, error_budget=ErrorBudget(items=2, share=0.1))
+    new = WavePolicy.model_validate({**old.model_dump(), **change})
+    assert new.loosened_from(old) == loosened
+    assert old.loosened_from(old) == ()
 
 
 def test_the_canary_has_no_error_budget() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.lifecycle.failures import Blocker, FailedItem, FailureKind
@@ -23,6 +23,7 @@ from models.scalable_topic.results import (
 )
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run, bound_to_plan
+from tests.workflows.lifecycle.persons import ANA, BO, Persons
 from tests.workflows.scalable_topic.activities import (
     ANSWERS,
     CHILD,
@@ -250,6 +251,25 @@ async def test_waves_are_changed_while_they_run(stage: Harness) -> None:
     report = await run.report()
     assert (report.outcome, script.failures) == (Outcome.DONE, {})
     assert any(f"waves: gate: none, wave_size: 10, changed by {UNNAMED}" in note for note in report.notes)
+
+
+async def test_a_change_is_not_a_way_around_two_persons(stage: Harness, command: Client) -> None:
+    """With `two_persons` no change of the waves avoids a gate, with or without a name; other changes are accepted."""
+    waves = {"canary": 1, "wave_size": 1, "gate": "every wave", "deadline": "PT48H"}
+    run, script = await _start(stage, waves=waves, two_persons=True, hold_before_cutover=True)
+    persons = Persons(command, run)
+    await run.until(_waits(WaitKind.HOLD))
+    await persons.steer(ANA, Verb.PROCEED)
+    await persons.steer(BO, Verb.APPROVE)
+    await run.until(_waits(WaitKind.GATE))
+    for change in ({"gate": "none"}, {"wave_size": 10}, {"error_budget": {"items": 10}}):
+        why = f"the new {next(iter(change))} would avoid that"
+        assert why in (await run.refusal("change_waves", change)).message
+        assert why in await persons.refusal(ANA, "change_waves", change)
+    assert (await run.update("change_waves", {"parallelism": 4}))["parallelism"] == 4
+    assert [script.steps_of(topic) for topic in TOPICS[1:]] == [[]] * len(TOPICS[1:])
+    await run.signal(Verb.ROLLBACK)
+    await run.report()
 
 
 async def test_the_limit_ends_a_wait_for_the_operator(stage: Harness) -> None:
