@@ -191,6 +191,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
         pace: how fast ledgers are copied.
         stage: how far the switch may have come.
         left_little: the last copy next to the traffic has left little for the time without brokers.
+        rest_accepted: the operator has decided to cut over all the same.
         resumed: an earlier run was terminated after its commit; this one continues there.
         flipped: that one was ended in CLEANUP, where a rollback is not possible any more.
         stopped: when brokers were stopped last.
@@ -212,6 +213,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     pace: Pace
     stage: CutoverStage = CutoverStage.NOTHING
     left_little: bool = True
+    rest_accepted: bool = False
     resumed: bool = False
     flipped: bool = False
     stopped: BrokersStopped | None = None

@@ -51,11 +51,14 @@ class Cutover(ABC):
                 self.state.needs_catch_up = True
         await self.migration.hold.wait(self._catch_up)
         # An operator who gives `proceed` in the hold has read what is left.
-        if not (self.state.left_little or self.input.hold_before_cutover or self.input.last_phase):
+        asked = self.state.rest_accepted or self.input.hold_before_cutover
+        if not (self.state.left_little or asked or self.input.last_phase):
+            self.migration.hold.reopen()
             await self.migration.decisions.wait(
                 _much_left(self.state.figures.left_bytes or 0), "cuts over all the same, with longer downtime"
             )
-            # The window may have ended during the decision.
+            # Ledgers changed during the decision, the window may have ended, and the operator may hold.
+            self.state.rest_accepted = self.state.needs_catch_up = True
             await self.migration.hold.wait(self._catch_up)
 
     @abstractmethod

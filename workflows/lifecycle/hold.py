@@ -108,8 +108,10 @@ class CutoverHold:
         self._status.publish()
 
     def reopen(self) -> None:
-        """Allow to hold again: the cut-over was refused, and has changed nothing."""
+        """Allow to hold and to pause again: the cut-over was refused, or is decided on, and has changed nothing."""
         self.plan.begun = False
+        if self._verbs.policy.no_pause == _BEGUN:
+            self._verbs.revise(self._verbs.policy.model_copy(update={"no_pause": ""}))
 
     async def wait(self, catch_up: Round | None = None) -> None:
         """Hold for as long as the operator wants, and then for as long as a hook refuses the cut-over.
@@ -177,7 +179,7 @@ class CutoverHold:
         question.result()
 
     async def _hold(self, catch_up: Round | None) -> None:
-        self.plan.begun = False
+        self.reopen()
         over = asyncio.Event()
         task = asyncio.ensure_future(self._repeat(catch_up, over))
         try:

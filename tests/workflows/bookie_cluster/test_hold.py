@@ -127,11 +127,47 @@ async def test_a_remainder_that_does_not_shrink_needs_an_order(stage: Harness) -
     status = await run.until(lambda status: _waits(status, WaitKind.DECISION))
     assert (status.phase, "stop_brokers" in run.script.steps) == (Phase.BUILD, False)
     assert Verb.ROLLBACK in status.legal_verbs
+    await stage.env.sleep(_LONG)
     await run.signal(Verb.PROCEED)
     report = await run.report()
     assert report.outcome is Outcome.DONE
     assert any("what is left to copy without brokers does not shrink: 900" in note for note in report.notes)
     assert report.figures["left_bytes"] == MUCH.left_bytes
+    # What changed during the decision is copied before brokers stop.
+    assert _rounds(run) == [0, 0]
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_the_cutover_is_held_during_the_decision_on_the_rest(stage: Harness, *, paused: bool) -> None:
+    """While an operator decides on what is left, the cut-over can be held and paused; the decision counts after it."""
+    run = await stage.start(Script(build=MUCH), rollback_window="PT0S")
+    status = await run.until(lambda status: _waits(status, WaitKind.DECISION))
+    assert (status.cutover.begun, Verb.PAUSE in status.legal_verbs) == (False, True)
+    if paused:
+        await run.signal(Verb.PAUSE)
+    else:
+        await run.update("hold_before_cutover", HoldChange(hold=True))
+    await run.signal(Verb.PROCEED)
+    kind = WaitKind.PAUSE if paused else WaitKind.HOLD
+    # The test server cannot cancel a round that ends at that moment.
+    await run.until(lambda status: _waits(status, kind) and status.figures["catch_up_rounds"] > MUCH.rounds)
+    assert run.script.stages == BEGIN
+    await run.signal(Verb.RESUME if paused else Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert (run.script.stages, _rounds(run)[-1]) == (DONE, 0)
+
+
+async def test_a_decision_on_the_rest_outlives_a_run(server: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch that is held after the decision, and continues as a new run, does not ask again."""
+    monkeypatch.setattr(hold, "_SHORTEST_ROUND", timedelta(milliseconds=300))
+    run = await server.start(Script(build=MUCH), history_limit=40, rollback_window="PT0S")
+    await run.until(lambda status: _waits(status, WaitKind.DECISION))
+    await run.update("hold_before_cutover", HoldChange(hold=True))
+    await run.signal(Verb.PROCEED)
+    await run.until_runs(2)
+    await run.until(lambda status: _waits(status, WaitKind.HOLD))
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
 
 
 async def test_one_order_is_enough(stage: Harness) -> None:
