@@ -88,6 +88,9 @@ MUTANTS = mutants(
         f"{_WAVES}::test_a_rollback_waits_for_a_child_past_its_deadline": {
             "shared/rollback-next-to-a-child": drop,
         },
+        f"{_WAVES}::test_a_rollback_waits_for_a_child_that_was_given_up": {
+            "shared/rollback-next-to-a-child-that-was-given-up": drop,
+        },
         f"{_OXIA_CLIENT}::test_an_answer_of_the_guard_counts_from_the_question_on": {
             "shared/guard-of-oxia-is-fresh-from-its-answer-on": becomes("time.monotonic() + _GUARD_SECONDS"),
         },

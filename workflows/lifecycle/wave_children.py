@@ -63,10 +63,15 @@ class ChildPool:
     Args:
         children: of the migration.
         ended: gets the items of one child, and their outcome.
+
+    Attributes:
+        left_running: number of items that were given up.
+        given_up: ids of children that this run gave up, and that still run.
     """
 
     def __init__(self, children: Children, ended: Callable[[tuple[str, ...], BatchResult], None]) -> None:
         self.left_running = 0
+        self.given_up: list[str] = []
         self._children = children
         self._ended = ended
         self._running: dict[str, _Child] = {}
@@ -153,8 +158,14 @@ class ChildPool:
         await workflow.wait([handle, child.given_up], return_when=asyncio.FIRST_COMPLETED)
         if not handle.done():
             self.left_running += len(child.items)
-            # Retrieve its result, or asyncio would log an error.
-            handle.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            self.given_up.append(child.id)
+
+            def forget(ended: asyncio.Future[Any]) -> None:
+                # Retrieve its result, or asyncio would log an error.
+                _ = ended.cancelled() or ended.exception()
+                self.given_up.remove(child.id)
+
+            handle.add_done_callback(forget)
             return _all_failed(child.items, child.given_up.result())
         try:
             # Decoded here and not by the SDK, which would fail the whole parent for one invalid result.

@@ -31,6 +31,7 @@ from models.lifecycle.waves import (
     WaveStatus,
     WhenHeld,
 )
+from models.text import shown
 from workflows.lifecycle.calendar import Calendar, Closed
 from workflows.lifecycle.wave_children import ChildPool
 from workflows.lifecycle.wave_protocols import RunLimit, WaveSource, WaveSteering
@@ -303,6 +304,17 @@ class Waves:
             await self._pool.until_fewer_than(1)
         await self._record_failures()
         self._show(None)
+
+    async def until_given_up_ended(self) -> None:
+        """Wait for the end of items that this run gave up: a rollback must not run next to them.
+
+        Those of earlier runs are not known, since Temporal reports the end of a child to the run that started it.
+        """
+        while given_up := [*self._pool.given_up]:  # mutant: shared/rollback-next-to-a-child-that-was-given-up
+            why = f"{shown(', '.join(given_up))} to end, given up after the deadline"
+            self._show(Hold(kind=WaitKind.ITEMS, why=why, action="terminate these workflows if they do not end"))
+            await workflow.wait_condition(lambda seen=given_up: self._pool.given_up != seen)
+            self._show(None)
 
     async def _continue_if_due(self) -> None:
         if self._has_progress and self._run_limit.due:

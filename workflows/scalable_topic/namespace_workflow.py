@@ -149,6 +149,7 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
         async def release() -> None:
             if self.state.waves.counts.begun:
                 await self.waves.drain()
+                await self.waves.until_given_up_ended()
             self._note_unrestored(
                 await self.activities.run(hold_release.release_all, Call("Restore the policies of all namespaces"))
             )

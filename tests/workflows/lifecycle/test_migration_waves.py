@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from temporalio.client import WorkflowExecutionStatus
 
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.lifecycle.waves import WavePolicy
 from tests.workflows.lifecycle.harness import Harness, until_at_rest
@@ -65,3 +65,25 @@ async def test_a_rollback_waits_for_a_child_past_its_deadline(operator: Operator
     assert ended
     assert ended <= report.history[-1].started
     assert await run.events() - before < 30
+
+
+async def test_a_rollback_waits_for_a_child_that_was_given_up(operator: Operator) -> None:
+    """A rollback names the children that were given up before it, and waits until they have ended."""
+    policy = POLICY.model_copy(update={"deadline": timedelta(hours=3), "cancel_grace": timedelta(minutes=5)})
+    policy = policy.model_copy(update={"parallelism": 1})
+    items = {"topic": Behaviour(hang=True, undo=timedelta(hours=9)), "topic-2": Behaviour()}
+    run, waves = await operator.start_migration(items, policy, events=1000)
+    await waves.until(lambda _: len(waves.catalog.begun) == 1)
+    child = operator.client.get_workflow_handle(f"{run.handle.id}/topic")
+    await until_at_rest(child)
+    assert operator.env is not None
+    await operator.env.sleep(timedelta(hours=4))
+    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.ERROR_BUDGET)
+    await run.steer(Verb.ROLLBACK)
+    await run.until(lambda status: status.waiting is not None and child.id in status.waiting.why)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    ended, rolled_back = (await child.describe()).close_time, report.history[-1].ended
+    assert ended
+    assert rolled_back
+    assert ended <= rolled_back
