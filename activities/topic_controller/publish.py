@@ -92,7 +92,16 @@ def require_latest_layout(task: ControllerTask, record: ControlledLayout) -> Non
         StoreError: the layout topic cannot be read.
     """
     epochs = (layout.epoch for layout in _published_layouts(task) if layout.created_ms == record.created_ms)
-    if (newest := max(epochs, default=record.epoch)) > record.epoch:
+    require_epoch(task, record, max(epochs, default=record.epoch))
+
+
+def require_epoch(task: ControllerTask, record: ControlledLayout, newest: int) -> None:
+    """Check that a record is not older than the newest known layout: clients would ignore it.
+
+    Raises:
+        StoreConflict: it is older; an old record was restored.
+    """
+    if record.epoch < newest:
         raise StoreConflict(f"{task.metadata.url}, {record_path(task.name)}: {record.too_old(newest)}")
 
 

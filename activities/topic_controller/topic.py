@@ -15,7 +15,7 @@ from activities.pulsar.releases import check_releases, read_broker
 from activities.topic_controller.context import ControllerTask, LeaderTask
 from activities.topic_controller.names import layout_topic, segment_topic
 from activities.topic_controller.observe import recover_sessions
-from activities.topic_controller.publish import publish, require_latest_layout
+from activities.topic_controller.publish import publish, require_epoch, require_latest_layout
 from activities.topic_controller.records import record_path
 from activities.topic_controller.segments import (
     create_cursors,
@@ -61,11 +61,11 @@ def open_topic(task: ControllerTask, opening: OpenRequest) -> OpenedTopic:
 
     Args:
         task: an attempt of the controller.
-        opening: whether to recover sessions.
+        opening: whether to recover sessions, and which layout a continued run has.
 
     Raises:
         StoreConflict: an ordinary topic has this name, the namespace does not allow controlled topics, the release of
-            the brokers is not supported, the topic is being deleted, or clients have a newer layout.
+            the brokers is not supported, the topic is being deleted, or clients or the run have a newer layout.
     """
     recover = opening.recover_sessions
     if recover:
@@ -90,6 +90,8 @@ def open_topic(task: ControllerTask, opening: OpenRequest) -> OpenedTopic:
         task.lease.note_lost()
         if not record.deleting:
             require_latest_layout(task, record)
+    else:
+        require_epoch(task, record, opening.epoch)  # mutant: topic-controller/continues-with-an-older-record
     subscriptions = task.records.subscriptions()
     if not record.deleting:
         ensure(task, record.active, subscriptions)

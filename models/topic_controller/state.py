@@ -22,9 +22,11 @@ class OpenRequest(Result):
     Attributes:
         recover_sessions: whether to read sessions of consumers from the metadata store; a continued run has them
             already.
+        epoch: epoch of the layout that a continued run has; an older record is refused. 0 for the first run.
     """
 
     recover_sessions: bool = False
+    epoch: int = 0
 
 
 class OpenedTopic(Result):

@@ -19,6 +19,7 @@ _SESSIONS = "tests/workflows/topic_controller/test_sessions.py"
 _END_OF_SEGMENTS = "tests/unit/topic_controller/test_end_of_segments.py"
 _FENCE = "tests/unit/topic_controller/test_fence.py"
 _CLUSTER = "tests/unit/topic_controller/test_cluster.py"
+_OPENING = "tests/unit/topic_controller/test_opening.py"
 _CONTROLLER = "tests/workflows/topic_controller/test_controller.py"
 _RESETS = "tests/workflows/topic_controller/test_resets.py"
 
@@ -87,6 +88,9 @@ MUTANTS = mutants(
         },
         _FENCE: {
             "topic-controller/writes-into-a-store-that-is-left": drop,
+        },
+        _OPENING: {
+            "topic-controller/continues-with-an-older-record": swap("opening.epoch", "0"),
         },
         _CLUSTER: {
             "topic-controller/leads-under-another-cluster-name": drop,

@@ -41,7 +41,8 @@ class Changes:
         """
         controller = self._controller
         # A continued run has the sessions in its state. After a terminated run they are in the metadata store.
-        opening = OpenRequest(recover_sessions=controller.state.record is None)
+        record = controller.state.record
+        opening = OpenRequest(recover_sessions=record is None, epoch=record.epoch if record else 0)
         async with controller.hold_lock("open the topic"):
             call = Call(f"Open {controller.input.target_name}, or create it")
             opened = await controller.run_step(self._calls.ask(topic.open_topic, call, opening))

@@ -13,7 +13,7 @@ from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from models.lifecycle.failures import NOTHING_DUE
+from models.lifecycle.failures import NOTHING_DUE, FailureKind
 from models.segments.layout import SegmentLayout
 from models.segments.segment import LayoutError, SubscriptionKind
 from models.topic_controller.input import (
@@ -112,6 +112,8 @@ class Script(doubles.Script):
         return getattr(self, f"_{call.step}")(*call.args)
 
     def _open(self, opening: OpenRequest) -> OpenedTopic:
+        if self.record.epoch < opening.epoch:
+            raise ApplicationError(self.record.too_old(opening.epoch), type=FailureKind.CONFLICT, non_retryable=True)
         sessions = self.sessions if opening.recover_sessions else {}
         return OpenedTopic(
             record=self.record, subscriptions=self.subscriptions, sessions=sessions, warnings=self.warnings

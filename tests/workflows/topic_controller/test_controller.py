@@ -385,6 +385,24 @@ async def test_a_continued_run_whose_topic_cannot_be_opened(server: Harness) -> 
     assert (await run.typed_failure()).type == FailureKind.NOT_LEADER
 
 
+async def test_an_old_layout_that_was_restored_before_the_next_run(server: Harness) -> None:
+    """A continued run does not adopt it either: it keeps its own layout, and refuses changes until that is back."""
+    script, old = Script(), Script().record
+    run, grace = await server.start(script, history_limit=30), GraceChange(grace=timedelta(hours=1))
+    await run.update("split", SplitRequest(segment=0))
+    newest, script.record = script.record, old
+    while await run.runs() == 1:
+        await until_taken(functools.partial(run.update, "set_grace", grace))
+    await until(run, lambda status: any("has epoch 0, but clients have epoch 1" in note for note in status.notes))
+    assert await layout_of(run) == newest.plain
+    split = SplitRequest(segment=1)
+    refusal = await until_taken(functools.partial(run.refusal, "split", split))
+    assert "has epoch 0, but clients have epoch 1" in refusal.message
+    script.record = newest
+    assert LayoutChange.model_validate(await until_taken(functools.partial(run.update, "split", split))).epoch == 2
+    await until_taken(functools.partial(run.update, "delete", Deletion()))
+
+
 async def _until_accepted(run: Run, count: int) -> None:
     """Wait until so many updates have passed their validators."""
     async with asyncio.timeout(120):
