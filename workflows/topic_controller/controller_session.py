@@ -25,6 +25,7 @@ from workflows.topic_controller.details import render, status_of
 
 _NOTES = 20
 _FIRST_BACKOFF, _MAX_BACKOFF = timedelta(seconds=1), timedelta(minutes=1)
+_MAX_BACKOFF_AFTER_HOURS = timedelta(hours=1)
 _NEXT_WORKFLOW_TASK = timedelta(milliseconds=1)
 _IDLE = "IDLE"
 
@@ -144,7 +145,7 @@ class ControllerSession:
             step: starts the step.
             on_conflict: repairs the cause of a conflict; if it raises, the step is not repeated.
         """
-        backoff = _FIRST_BACKOFF
+        started, backoff = workflow.now(), _FIRST_BACKOFF
         while True:
             try:
                 result = await self.run_step(step())
@@ -155,7 +156,9 @@ class ControllerSession:
                     await on_conflict()
                 self.set_waiting(f"the next attempt, since the last one failed: {error.message}")
                 await workflow.sleep(backoff)
-                backoff = min(backoff * 2, _MAX_BACKOFF)
+                # After hours more rarely: each attempt stays in the history, and no run ends before the step is done.
+                longest = max(_MAX_BACKOFF, min((workflow.now() - started) / 10, _MAX_BACKOFF_AFTER_HOURS))
+                backoff = min(backoff * 2, longest)
             else:
                 self.set_waiting("")
                 return result

@@ -191,6 +191,23 @@ async def test_a_change_that_has_begun_comes_to_its_end(stage: Harness, step: st
     assert (await status_of(run)).waiting == ""
 
 
+async def test_a_change_that_fails_for_hours_does_not_fill_the_history(stage: Harness) -> None:
+    """Its steps are repeated more rarely, since no run ends before the change does, but at least every hour."""
+    script = Script(seal=_broken())
+    run = await stage.start(script)
+    change = asyncio.ensure_future(run.update("split", SplitRequest(segment=0)))
+    for _ in range(12):
+        await stage.env.sleep(timedelta(hours=1))
+    attempts = script.steps.count("seal")
+    # A minute apart, attempts of twelve hours would be 8,000 events.
+    assert await run.events() < 1_500
+    await stage.env.sleep(timedelta(hours=2))
+    assert script.steps.count("seal") > attempts
+    script.say("seal", None)
+    await stage.env.sleep(timedelta(hours=1.1))
+    assert LayoutChange.model_validate(await change).epoch == 1
+
+
 async def test_a_change_that_was_removed_from_the_store(stage: Harness) -> None:
     """It is noted there again, and comes to its end; where another layout is there it is given up."""
     hang = Hang(failure=_broken())
