@@ -14,7 +14,7 @@ from activities.lifecycle.polling import PollResult
 from activities.lifecycle.step import polling_step, step
 from activities.topic_controller.context import ControllerTask, LeaderTask, ObserverTask
 from activities.topic_controller.names import segment_topic
-from activities.topic_controller.publish import publish
+from activities.topic_controller.publish import publish, require_epoch
 from activities.topic_controller.segments import delete_topic
 from clients.errors import RetryableError, StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -63,11 +63,12 @@ def prune(task: LeaderTask, asked: PruneTask) -> PruneResult:
     """Remove segments from the layout and publish it; delete the topics of segments that were removed long ago.
 
     Raises:
-        StoreConflict: the topic is being deleted, or a change is in progress.
+        StoreConflict: the topic is being deleted, a change is in progress, or an old record was restored.
     """
     record = task.records.read()
     if record is None or record.deleting or record.pending is not None:
         raise StoreConflict(f"{task.name} cannot be pruned now: it is deleted, or a change is in progress")
+    require_epoch(task, record, asked.epoch)  # mutant: topic-controller/prunes-an-older-record
     now = _now()
     to_remove, reasons = _select(task, record, asked, now)
     checked = record

@@ -130,19 +130,23 @@ def publish_controller_urls(task: LeaderTask, request: ControllerUrls, epoch: in
     Args:
         task: an attempt of the controller.
         request: the addresses; empty for none.
-        epoch: expected epoch of the layout with them; a layout with another epoch is returned.
+        epoch: expected epoch of the layout with them; a layout with a later epoch is returned.
 
     Raises:
-        StoreConflict: the topic is deleted, or a change of segments is in progress.
+        StoreConflict: the topic is deleted, a change of segments is in progress, or an old record was restored.
     """
 
     def with_urls(layout: ControlledLayout) -> ControlledLayout:
         if layout.deleting:
             raise StoreConflict(f"{task.name} is being deleted")
         try:
-            return layout.with_controller_urls(request.urls)
+            new = layout.with_controller_urls(request.urls)
         except LayoutError as error:
             raise StoreConflict(f"the addresses of the controller cannot be changed now: {error}") from error
+        if new.epoch < epoch:  # mutant: topic-controller/adds-addresses-to-an-older-record
+            # Unless the addresses are the same, the run has the epoch before the expected one.
+            require_epoch(task, layout, max(layout.epoch + 1, epoch - 1))
+        return new
 
     record = task.records.change(with_urls)
     publish(task)

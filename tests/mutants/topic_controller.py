@@ -19,7 +19,7 @@ _SESSIONS = "tests/workflows/topic_controller/test_sessions.py"
 _END_OF_SEGMENTS = "tests/unit/topic_controller/test_end_of_segments.py"
 _FENCE = "tests/unit/topic_controller/test_fence.py"
 _CLUSTER = "tests/unit/topic_controller/test_cluster.py"
-_OPENING = "tests/unit/topic_controller/test_opening.py"
+_OLDER_RECORD = "tests/unit/topic_controller/test_older_record.py"
 _CONTROLLER = "tests/workflows/topic_controller/test_controller.py"
 _RESETS = "tests/workflows/topic_controller/test_resets.py"
 
@@ -89,8 +89,10 @@ MUTANTS = mutants(
         _FENCE: {
             "topic-controller/writes-into-a-store-that-is-left": drop,
         },
-        _OPENING: {
+        _OLDER_RECORD: {
             "topic-controller/continues-with-an-older-record": swap("opening.epoch", "0"),
+            "topic-controller/prunes-an-older-record": drop,
+            "topic-controller/adds-addresses-to-an-older-record": swap("new.epoch < epoch", "False"),
         },
         _CLUSTER: {
             "topic-controller/leads-under-another-cluster-name": drop,
