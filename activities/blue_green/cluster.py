@@ -102,7 +102,8 @@ def complete(task: BlueGreenTask) -> Completion:
         guard.renew()
         # mutant: blue-green/flag-of-the-cluster-by-a-late-attempt
         rewrite_cluster_flag(store, task.input.cluster, guard.require)
-        if sets_cluster_flag(task):
+        if guard.require().clearing:
+            # Only then: a change of their time asks for a restart of green's brokers in the next failback.
             rewrite_remaining_flags(task, guard)
         moved, _ = split_namespaces(task, store)
         busy = [item for namespace in moved for item in _busy(task, namespace)]
@@ -110,6 +111,7 @@ def complete(task: BlueGreenTask) -> Completion:
         _, staying = split_namespaces(task, store)
         flagged = False
         if sets_cluster_flag(task) and not staying and not busy:
+            guard.renew(clearing=True)
             clear_remaining_flags(task, guard)
             _set_address(task, guard, store, lambda _: True)
             flagged = True
@@ -261,13 +263,14 @@ def _restore_after_earlier_run(task: AnyBlueGreenTask, store: CasStore) -> tuple
     claims, notes = records(store), list[str]()
     unfinished = [name for name, record in claims.items() if record.stage is not Stage.KEPT]
     guards = [NamespaceGuard(store, task.attempt, namespace) for namespace in unfinished]
+    # All limits first: what follows may fail, and be tried again.
     for guard in guards:
         guard.take()
         # mutant: blue-green/flag-of-a-run-that-was-terminated
         rewrite_flag(store, guard.namespace, guard.require)
+        notes.append(lift_limit_if_terminated(task, guard))
     redirected = redirected_namespaces(task, store, unfinished)
     for guard in guards:
-        notes.append(lift_limit_if_terminated(task, guard))
         # The record alone does not tell: it is written before the change.
         if guard.namespace not in redirected:
             notes += [restore_policy(task, guard, INACTIVE), restore_redirect(task, guard, store)]

@@ -26,10 +26,12 @@ class BlueGreenClaim(Claim):
     Attributes:
         settings: dynamic settings of blue's brokers that were changed, by name.
         cluster_flag: on green: the flag of the whole cluster was moved to its namespaces.
+        clearing: on blue: COMPLETE takes green's remaining flags off.
     """
 
     settings: dict[str, ChangedSetting] = Field(default_factory=dict[str, ChangedSetting])
     cluster_flag: bool = False
+    clearing: bool = False
 
 
 class Stage(StrEnum):

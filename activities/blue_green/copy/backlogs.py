@@ -176,14 +176,13 @@ def repeat_final_copy(
 def adopt_copies(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> None:
     """Complete the records of a namespace that stays on blue: add the copies that came to green after the last record.
 
-    If the namespace was never flipped, no subscription continues with a copy. Entries that are not copies, and topics
-    with other producers, are left as they are.
+    Unless DRAIN has skipped backlogs on blue, no subscription continues with a copy. Entries that are not copies, and
+    topics with other producers, are left as they are.
     """
     if not (topics := recorded_copies(store, guard.namespace)):
         return
     copy = _copy_of(task, guard, urgent=True)
-    # After a flip DRAIN may have skipped the backlogs of these subscriptions on blue.
-    is_flipped = bool(guard.require().flipped_in)
+    skipped = guard.require().skipped
 
     def adopt(topic: TopicName) -> None:
         copy.fence()
@@ -192,7 +191,7 @@ def adopt_copies(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader
             _adopt_unrecorded(task, copy, topic)
         recorded = copy.record(topic)
         # mutant: blue-green/copies-that-drain-relied-upon-are-given-up
-        if recorded and recorded.record.copied_subscriptions and not is_flipped:
+        if recorded and recorded.record.copied_subscriptions and not skipped:
             copy.note(topic, recorded, copied_subscriptions=(), copied_in="")
 
     task.each(topics, adopt)
@@ -221,7 +220,9 @@ def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
     idle_by_namespace: dict[NamespaceGuard, Idle] = {}
     for guard in guards:
         # If an attempt was lost between the record and the flag, the copy is still to be done.
-        if guard.require().stage in FLIPPED and read_flag(store, guard.namespace):
+        claim = guard.require()
+        # Once DRAIN skips backlogs on blue, the cursors there no longer say what was consumed.
+        if claim.stage in FLIPPED and (claim.skipped or read_flag(store, guard.namespace)):
             continue
         # All subscriptions must start after the copies of an earlier run, even if none is idle any more.
         there = {*topics_of(task.blue.admin, guard.namespace)}

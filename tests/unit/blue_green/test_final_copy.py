@@ -12,7 +12,10 @@ from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.copy import backlogs
 from clients.cas.store import CasStore
 from clients.errors import StoreUnreachable
+from clients.pulsar.names import TopicName
+from models.blue_green.claims import Stage
 from models.blue_green.copies import CopyFigures, CopyProof, CursorFigures, FinalCopy
+from models.blue_green.input import IdleSubscriptions
 
 _RUN = "run-1"
 
@@ -23,7 +26,7 @@ class _Batch:
     namespace = "t/space"
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.copied_in = _RUN
+        self.copied_in, self.stage, self.skipped = _RUN, Stage.FLIPPED, False
         self.has_uncopied_entries = self.is_lost = False
 
         def idle(*_: object) -> dict[object, Any]:
@@ -93,3 +96,30 @@ def test_a_copy_that_was_lost_before_its_end_is_repeated(monkeypatch: pytest.Mon
     assert batch.repeat() is not None
     assert batch.copied_in == _RUN
     assert batch.repeat() is None
+
+
+@pytest.mark.parametrize("skipped", [False, True])
+def test_skipped_backlogs_are_not_copied_again(monkeypatch: pytest.MonkeyPatch, *, skipped: bool) -> None:
+    """Once DRAIN has skipped a backlog on blue, its cursor there would acknowledge the copies on green."""
+    topic, find_idle = TopicName.parse("persistent://t/space/topic"), backlogs._idle  # pyright: ignore[reportPrivateUsage]
+
+    def topics(*_: object) -> list[TopicName]:
+        return [topic]
+
+    def no_flag(*_: object) -> bool:
+        return False
+
+    def no_clients(*_: object) -> dict[str, object]:
+        return {}
+
+    monkeypatch.setattr(backlogs, "topics_of", topics)
+    monkeypatch.setattr(backlogs, "recorded_copies", topics)
+    monkeypatch.setattr(backlogs, "read_flag", no_flag)
+    monkeypatch.setattr(backlogs, "saved_clients", no_clients)
+    batch = _Batch(monkeypatch)
+    batch.skipped = skipped
+    guard = cast("NamespaceGuard", batch)
+    wanted = SimpleNamespace(idle_subscriptions=IdleSubscriptions.COPY)
+    task = cast("AnyBlueGreenTask", SimpleNamespace(input=wanted, blue=SimpleNamespace(admin=None)))
+    idle = find_idle(task, [guard], cast("CasStore", None))
+    assert [*idle.values()] == ([] if skipped else [{topic: ()}])

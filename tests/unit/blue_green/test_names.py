@@ -124,7 +124,6 @@ def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch)
         "split_namespaces": ([], ["public/default", "shop/old"]),
         "records": {},
         "rewrite_cluster_flag": None,
-        "rewrite_remaining_flags": None,
         "restore_settings": ([], 0),
     }
     for name, answer in answers.items():
@@ -134,11 +133,17 @@ def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch)
     def store() -> Generator[None]:
         yield
 
-    for release, defect in (("4.0.1", "SYSTEM_TOPICS_FLAGGED"), ("4.0.2", "")):
+    rewritten: list[bool] = []
+
+    def rewrite(*_: object) -> None:
+        rewritten.append(True)
+
+    monkeypatch.setattr(cluster, "rewrite_remaining_flags", rewrite)
+    for release, defect, clearing in (("4.0.1", "SYSTEM_TOPICS_FLAGGED", False), ("4.0.2", "", True)):
         double = SimpleNamespace(
             input=SimpleNamespace(complete_cluster=True, cluster="blue"),
             blue=SimpleNamespace(release=parse_release(release), store=store),
-            keeper=_always(SimpleNamespace(renew=_always(None), require=_always(None))),
+            keeper=_always(SimpleNamespace(renew=_always(None), require=_always(SimpleNamespace(clearing=clearing)))),
         )
         done = cluster.complete(cast("BlueGreenTask", double))
         assert (done.flagged, done.not_moved, done.stayed, done.defect) == (
@@ -147,6 +152,8 @@ def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch)
             ("public/default", "shop/old"),
             defect,
         )
+        # Their time says when clients were redirected, so they are written only if an attempt may still change them.
+        assert rewritten == [True] * clearing
 
 
 def test_names_of_namespaces() -> None:
