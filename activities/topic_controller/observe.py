@@ -19,6 +19,7 @@ from typing import TypeVar
 from activities.lifecycle.parallel import ItemMapper
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
+from activities.topic_controller.publish import require_epoch
 from clients.errors import RetryableError, StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
@@ -295,10 +296,11 @@ def create_observer(
         known_at: time of that state, by the monotonic clock.
 
     Raises:
-        StoreConflict: the topic is deleted.
+        StoreConflict: the topic is deleted, or an old record was restored.
     """
     record = task.records.read()
     if record is None or record.deleting:
         raise StoreConflict(f"{task.name} is deleted")
+    require_epoch(task, record, watching.epoch)  # mutant: topic-controller/observes-an-older-record
     registered = {name: task.records.consumers(name) for name in watching.subscriptions}
     return Observer(admin, topic=task.name, layout=record, registered=registered, watching=watching, known_at=known_at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from activities.lifecycle.step import step
 from activities.topic_controller.context import ControllerTask, CoordinatorTask
 from activities.topic_controller.observe import drained_by_subscription
-from activities.topic_controller.publish import KeyedMessage, compact, publish, send
+from activities.topic_controller.publish import KeyedMessage, compact, publish, require_epoch, send
 from activities.topic_controller.segments import has_own_layout_topic
 from clients.errors import StoreConflict
 from models.topic_controller.sessions import AssignmentChanges, ConsumerAssignment, DrainedSegments, assignment_of
@@ -20,13 +20,15 @@ def publish_assignments(task: CoordinatorTask, changes: AssignmentChanges) -> Pr
     the current layout.
 
     Raises:
-        StoreConflict: the topic is deleted.
+        StoreConflict: the topic is deleted, or an old record was restored.
     """
     record = task.records.read()
     if record is None or record.deleting:
         # This lease was taken in parallel with the deletion, which does not remove it.
         task.lease.release()
         raise StoreConflict(f"{task.name} is deleted")
+    # Not a result: the run keeps its newer layout, and would ask again at once.
+    require_epoch(task, record, changes.epoch)  # mutant: topic-controller/assigns-from-an-older-record
     if record.epoch != changes.epoch:
         return PreparedChange(record=record)
     if changes.layout or not has_own_layout_topic(task):

@@ -92,6 +92,8 @@ MUTANTS = mutants(
         _OLDER_RECORD: {
             "topic-controller/continues-with-an-older-record": swap("opening.epoch", "0"),
             "topic-controller/prunes-an-older-record": drop,
+            "topic-controller/assigns-from-an-older-record": drop,
+            "topic-controller/observes-an-older-record": drop,
             "topic-controller/adds-addresses-to-an-older-record": swap("new.epoch < epoch", "False"),
         },
         _CLUSTER: {

@@ -315,8 +315,7 @@ class TopicController(OneInput):
         """Delete the topic; refused while clients are connected, unless `force` is set."""
         async with self._controller.exclusive("delete the topic"):
             await self._controller.run_step(self._controller.calls.ask(topic.delete, DELETE, request))
-            self._sessions.forget(*self._state.coordinators)
-            self._state.subscriptions.clear()
+            self._forget_consumers()
             self._controller.deleted = True
 
     @workflow.signal(dynamic=True, description="Other signals are refused with a note.")
@@ -371,6 +370,9 @@ class TopicController(OneInput):
         """
         try:
             await self._changes.open()
+            if self._controller.deleted:
+                # Some may have registered while an earlier run's deletion was finished.
+                self._forget_consumers()
         except ApplicationError as error:
             # After a reset, a replayed step is refused, because later steps of the same run hold the lease.
             if self._controller.is_reset:
@@ -378,6 +380,11 @@ class TopicController(OneInput):
             if self._state.record is None or self._controller.lost is not None:
                 raise
             self._controller.note(f"could not open the topic again, and continues: {error.message}")
+
+    def _forget_consumers(self) -> None:
+        """Forget the consumers of a deleted topic, so that their registrations end."""
+        self._sessions.forget(*self._state.coordinators)
+        self._state.subscriptions.clear()
 
     @property
     def _ends(self) -> bool:
