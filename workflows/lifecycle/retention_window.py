@@ -13,6 +13,7 @@ from models.lifecycle.input import CleanupInput
 from models.lifecycle.status import Outcome
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.tasks import growing_pause
 
 # How often a refused cleanup is tried again.
 _CHECK_EVERY = timedelta(minutes=10)
@@ -69,7 +70,7 @@ class RetentionWindow:
             state.refused_cleanup = reason
             verbs.cleanup_wanted = verbs.proceed_wanted = False
             now = workflow.now()
-            length = max(end - now, _CHECK_EVERY, (now - opened) / 10)
+            length = max(end - now, growing_pause(_CHECK_EVERY, opened))
 
     async def clean_up(self, phase: str, delete: Callable[[], Awaitable[object]]) -> Outcome:
         """Clean up if that is due, and return the outcome of the migration.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -83,3 +83,8 @@ async def wait_after_the_end(
                 remaining = max(end - workflow.now(), timedelta(0)) if end else None
                 await workflow.wait_condition(condition, timeout=remaining, timeout_summary=summary)
             return
+
+
+def growing_pause(shortest: timedelta, since: datetime) -> timedelta:
+    """Return a tenth of the time that has passed, or the shortest pause: each repetition stays in the history."""
+    return max(shortest, (workflow.now() - since) / 10)

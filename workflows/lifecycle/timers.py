@@ -17,7 +17,7 @@ from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.failures import Interrupted
 from workflows.lifecycle.status import StatusBoard
-from workflows.lifecycle.tasks import cancel_and_wait
+from workflows.lifecycle.tasks import cancel_and_wait, growing_pause
 
 ResultT = TypeVar("ResultT")
 
@@ -77,8 +77,8 @@ class Timers:
                     await check()
                 checks = True
                 # `end` is from before the check: an operator who moved it during the check gets another one.
-                next_check = max(_CHECK_EVERY, ((now := workflow.now()) - started) / 10)
-                remaining = next_check if held else self._deadlines[WINDOW] - now
+                next_check = growing_pause(_CHECK_EVERY, started)
+                remaining = next_check if held else self._deadlines[WINDOW] - workflow.now()
                 await self._until(
                     lambda end=end: self._window_ended(holds=bool(then_hold)) or self._deadlines[WINDOW] != end,
                     max(min(remaining, next_check), timedelta(0)),

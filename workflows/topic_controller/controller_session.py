@@ -21,6 +21,7 @@ from workflows.lifecycle.failures import failure_of, to_exception
 from workflows.lifecycle.log import log
 from workflows.lifecycle.migration import refused
 from workflows.lifecycle.search_attributes import PHASE_KEY, SearchAttributes
+from workflows.lifecycle.tasks import growing_pause
 from workflows.topic_controller.details import render, status_of
 
 _NOTES = 20
@@ -157,7 +158,7 @@ class ControllerSession:
                 self.set_waiting(f"the next attempt, since the last one failed: {error.message}")
                 await workflow.sleep(backoff)
                 # After hours more rarely: each attempt stays in the history, and no run ends before the step is done.
-                longest = max(_MAX_BACKOFF, min((workflow.now() - started) / 10, _MAX_BACKOFF_AFTER_HOURS))
+                longest = min(growing_pause(_MAX_BACKOFF, started), _MAX_BACKOFF_AFTER_HOURS)
                 backoff = min(backoff * 2, longest)
             else:
                 self.set_waiting("")
