@@ -29,7 +29,7 @@ from activities.lifecycle.failed_items import forget_failed_items
 from activities.lifecycle.step import step
 from activities.pulsar.await_on_brokers import await_on_brokers
 from activities.pulsar.namespace_guard import recorded_namespaces
-from clients.cas.claims import ClaimKeeper
+from clients.cas.claims import ClaimKeeper, read_claim
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -158,10 +158,13 @@ def release(task: BlueGreenTask) -> Released:
                     green_keeper.renew()
                     restore_cluster_flag(task, green_keeper, green)
                 _release_green(task, green)
-        except StoreUnreachable as error:
-            # Green may be lost, and blue must be restored in any case.
+        except StoreUnreachable:
+            # Blue may have failed, or green for a moment: the next attempt restores green as well.
+            if (lost := _why_green_is_lost(task)) is None:  # mutant: blue-green/green-is-given-up-if-blue-fails
+                raise
+            # Blue must be restored in any case.
             notes += _forget_records(task, blue, None, guard.require)
-            not_released = f"the claim on {task.input.green_cluster} was not released: {error}"
+            not_released = f"the claim on {task.input.green_cluster} was not released: {lost}"
         guard.release()
     return Released(moved=moved, restored=restored, notes=tuple(notes), not_released=not_released)
 
@@ -235,6 +238,17 @@ def undrained_notes(task: AnyBlueGreenTask, store: CasStore) -> list[str]:
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _why_green_is_lost(task: AnyBlueGreenTask) -> StoreUnreachable | None:
+    """Return why green's store or brokers do not answer; None if they do."""
+    try:
+        with task.green.store() as green:
+            read_claim(green, BlueGreenClaim)
+        task.green.admin.brokers.version()
+    except StoreUnreachable as error:
+        return error
+    return None
 
 
 def _release_green(task: AnyBlueGreenTask, green: CasStore) -> None:

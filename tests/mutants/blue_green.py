@@ -38,6 +38,7 @@ _CUT_MESSAGES = "tests/unit/blue_green/test_cut_messages.py"
 _INTEGRATION_TOPIC_USE = "tests/integration/blue_green/test_topic_use.py"
 _NAMES = "tests/unit/blue_green/test_names.py"
 _DYNAMIC_SETTINGS = "tests/unit/blue_green/test_dynamic_settings.py"
+_RELEASE = "tests/unit/blue_green/test_release.py"
 _FROZEN_FLAGS = "tests/unit/blue_green/test_frozen_flags.py"
 _INTEGRATION_FROZEN_FLAGS = "tests/integration/blue_green/test_frozen_flags.py"
 
@@ -57,6 +58,9 @@ MUTANTS = mutants(
         },
         f"{_TRAPS}::test_a_batch_that_takes_long_to_check_is_not_flipped": {
             "blue-green/check-that-takes-too-long": swap("time.monotonic() - since", "0.0"),
+        },
+        _RELEASE: {
+            "blue-green/green-is-given-up-if-blue-fails": swap("is None", "is task"),
         },
         _DYNAMIC_SETTINGS: {
             "blue-green/settings-of-a-late-attempt": becomes("read_dynamic_settings(store)"),
