@@ -204,12 +204,12 @@ def _redirected(
     def is_redirected(name: str) -> bool:
         started = name in claims and claims[name].stage in FLIPPED
         # mutant: blue-green/flip-that-never-started
-        return read_flag(store, name) or (started and _has_terminated_topics(task, name))
+        return read_flag(store, name) or (started and has_terminated_topics(task, name))
 
     return {name for name in namespaces if is_redirected(name)}
 
 
-def _has_terminated_topics(task: AnyBlueGreenTask, namespace: str) -> bool:
+def has_terminated_topics(task: AnyBlueGreenTask, namespace: str) -> bool:
     """Return whether any topic of a namespace was terminated by a flip."""
     infos = task.each(topics_of(task.blue.admin, namespace), lambda topic: stored(task.blue.admin, topic))
     return any(info is not None and info.migrated for info in infos)

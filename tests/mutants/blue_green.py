@@ -225,6 +225,7 @@ MUTANTS = mutants(
         _FINAL_COPY: {
             "blue-green/half-finished-copy-is-relied-upon": drop,
             "blue-green/half-finished-copy-is-not-repeated": drop,
+            "blue-green/copy-of-what-was-terminated": drop,
         },
         _UNIT_UNDO: {
             "blue-green/undo-of-skipped-backlogs": becomes("False"),

@@ -23,6 +23,7 @@ from activities.blue_green.copy.subscription_copy import (
     read_through_broker,
     seed_topics,
 )
+from activities.blue_green.namespace_redirect import has_terminated_topics
 from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.topics import check_topic, others_of, topics_of
 from activities.lifecycle.step import step
@@ -222,7 +223,12 @@ def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
         # If an attempt was lost between the record and the flag, the copy is still to be done.
         claim = guard.require()
         # Once DRAIN skips backlogs on blue, the cursors there no longer say what was consumed.
-        if claim.stage in FLIPPED and (claim.skipped or read_flag(store, guard.namespace)):
+        if claim.stage in FLIPPED and (
+            claim.skipped
+            or read_flag(store, guard.namespace)
+            # Clients may be on green, so another copy may fail, and DRAIN would not rely upon the one before.
+            or has_terminated_topics(task, guard.namespace)  # mutant: blue-green/copy-of-what-was-terminated
+        ):
             continue
         # All subscriptions must start after the copies of an earlier run, even if none is idle any more.
         there = {*topics_of(task.blue.admin, guard.namespace)}

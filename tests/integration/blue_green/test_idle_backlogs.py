@@ -6,8 +6,10 @@ import pytest
 
 from activities.blue_green.batch import drain, flip, undo
 from activities.blue_green.copy import backlogs
+from clients.errors import StoreError
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
+from clients.pulsar.records.namespace_flag import set_flag
 from clients.stores import Access, open_cas_reader
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.failures import FailureKind
@@ -140,6 +142,40 @@ def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) ->
     client.close()
     steps.end()
     assert len(received(clusters.green.broker_url, str(plain), "idle", least=4)) == 4
+
+
+@pytest.mark.exhaustive
+def test_what_was_terminated_is_not_copied_again(clusters: Clusters) -> None:
+    """A run was lost while it had a flag off to load topics again: the next one relies on its copies.
+
+    Clients are on green already, so that no other attempt could place their cursors there.
+    """
+    plain, _ = _topics(clusters, "ended")
+    for name in ("idle", "other"):
+        clusters.blue_admin.subscriptions.create(plain, name)
+    send_to(clusters.blue.broker_url, 3 * [str(plain)])
+    first = Steps(clusters, "ended/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    first.begin()
+    assert not first.quiesce().busy
+    first.batch(backlogs.final_copy)
+    first.batch(flip.flip)
+    with first.task() as task, task.blue.store() as store:
+        set_flag(store, "ended/one", lambda: None, migrated=False)
+    client = quiet_client(clusters.green.broker_url)
+    client.subscribe(str(plain), "other")
+    second = Steps(
+        clusters, "ended/one", run_id="run-2", idle_subscriptions="copy", quiesce_timeout="PT1M", drain_timeout="PT10S"
+    )
+    second.begin()
+    assert not second.quiesce().busy
+    with pytest.raises(StoreError):
+        second.batch(flip.flip)
+    undone = second.batch(undo.undo)
+    assert (undone.undone, "an earlier run redirected its clients" in undone.why) == (False, True)
+    assert second.batch(drain.drain).remaining == ()
+    client.close()
+    second.end()
+    assert len(received(clusters.green.broker_url, str(plain), "idle", least=3)) == 3
 
 
 def _input(clusters: Clusters, tenant: str, **more: object) -> BlueGreenInput:

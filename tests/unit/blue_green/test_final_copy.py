@@ -98,9 +98,23 @@ def test_a_copy_that_was_lost_before_its_end_is_repeated(monkeypatch: pytest.Mon
     assert batch.repeat() is None
 
 
-@pytest.mark.parametrize("skipped", [False, True])
-def test_skipped_backlogs_are_not_copied_again(monkeypatch: pytest.MonkeyPatch, *, skipped: bool) -> None:
-    """Once DRAIN has skipped a backlog on blue, its cursor there would acknowledge the copies on green."""
+@pytest.mark.parametrize(
+    ("stage", "skipped", "ended", "copied"),
+    [
+        (Stage.FLIPPED, False, False, True),
+        (Stage.FLIPPED, True, False, False),
+        (Stage.FLIPPED, False, True, False),
+        (Stage.CLAIMED, False, True, True),
+    ],
+)
+def test_which_backlogs_are_copied_again(
+    monkeypatch: pytest.MonkeyPatch, stage: Stage, *, skipped: bool, ended: bool, copied: bool
+) -> None:
+    """Nothing is copied again once DRAIN has skipped a backlog, or the flip has terminated a topic.
+
+    The cursor on blue would acknowledge the skipped messages on green, and clients may use green already: a copy that
+    fails there would leave DRAIN waiting for backlogs that green has.
+    """
     topic, find_idle = TopicName.parse("persistent://t/space/topic"), backlogs._idle  # pyright: ignore[reportPrivateUsage]
 
     def topics(*_: object) -> list[TopicName]:
@@ -109,17 +123,21 @@ def test_skipped_backlogs_are_not_copied_again(monkeypatch: pytest.MonkeyPatch, 
     def no_flag(*_: object) -> bool:
         return False
 
+    def is_ended(*_: object) -> bool:
+        return ended
+
     def no_clients(*_: object) -> dict[str, object]:
         return {}
 
     monkeypatch.setattr(backlogs, "topics_of", topics)
     monkeypatch.setattr(backlogs, "recorded_copies", topics)
     monkeypatch.setattr(backlogs, "read_flag", no_flag)
+    monkeypatch.setattr(backlogs, "has_terminated_topics", is_ended, raising=False)
     monkeypatch.setattr(backlogs, "saved_clients", no_clients)
     batch = _Batch(monkeypatch)
-    batch.skipped = skipped
+    batch.stage, batch.skipped = stage, skipped
     guard = cast("NamespaceGuard", batch)
     wanted = SimpleNamespace(idle_subscriptions=IdleSubscriptions.COPY)
     task = cast("AnyBlueGreenTask", SimpleNamespace(input=wanted, blue=SimpleNamespace(admin=None)))
     idle = find_idle(task, [guard], cast("CasStore", None))
-    assert [*idle.values()] == ([] if skipped else [{topic: ()}])
+    assert [*idle.values()] == ([{topic: ()}] if copied else [])
