@@ -152,7 +152,7 @@ def release(task: BlueGreenTask) -> Released:
         not_released = ""
         try:
             with task.green.store() as green:
-                notes += _forget_records(task, blue, green, guard.require)
+                notes += _forget_records(task, blue, green)
                 green_keeper = task.keeper(green)
                 if holds_claim(task, green):
                     green_keeper.renew()
@@ -163,7 +163,7 @@ def release(task: BlueGreenTask) -> Released:
             if (lost := _why_green_is_lost(task)) is None:  # mutant: blue-green/green-is-given-up-if-blue-fails
                 raise
             # Blue must be restored in any case.
-            notes += _forget_records(task, blue, None, guard.require)
+            notes += _forget_records(task, blue, None)
             not_released = f"the claim on {task.input.green_cluster} was not released: {lost}"
         guard.release()
     return Released(moved=moved, restored=restored, notes=tuple(notes), not_released=not_released)
@@ -185,7 +185,7 @@ def finish(task: BlueGreenTask) -> Released:
                     guard.renew()
                     restore_settings(task, guard, blue)
                     notes += undrained_notes(task, blue)
-                    notes += _forget_records(task, blue, green, guard.require)
+                    notes += _forget_records(task, blue, green)
                     # Blue's claim last: its holder may repeat this step.
                     _release_green(task, green)
                     guard.release()
@@ -351,54 +351,55 @@ def _busy(task: AnyBlueGreenTask, namespace: str) -> Iterable[FailedItem]:
             yield FailedItem(path=str(topic), reason=why)
 
 
-def _forget_records(
-    task: AnyBlueGreenTask, store: CasStore, green: CasStore | None, fence: Callable[[], object]
-) -> list[str]:
-    """Delete the records of namespaces; return `Released.notes`."""
-    notes: list[str] = []
-    for namespace, record in records(store).items():
-        if record.stage is not Stage.FLIPPED:
-            # The run that completes a flip must know the clients of the topics.
-            forget_clients(store, namespace, fence)
-        # Copies of a namespace that stays on blue remain on green, and the next migration continues them.
-        if record.stage is Stage.MOVED:
-            forget_copies(store, namespace, fence)
-            if green is not None:
-                delete_old_record(green, namespace, fence)
-        guard = NamespaceGuard(store, task.attempt, namespace)
-        moved = read_flag(store, namespace)
-        notes += _forget_record(task, guard, record, moved=moved, green_is_down=green is None)
-    return [note for note in notes if note]
-
-
-def _forget_record(
-    task: AnyBlueGreenTask, guard: NamespaceGuard, record: NamespaceClaim, *, moved: bool, green_is_down: bool
-) -> Iterable[str]:
-    """Delete the record of a namespace. If the namespace has moved, blue keeps its topics, and the record stays.
+def _forget_records(task: AnyBlueGreenTask, store: CasStore, green: CasStore | None) -> list[str]:
+    """Delete the records of namespaces; return `Released.notes`.
 
     Args:
         task: the step.
-        guard: guard of the namespace.
-        record: its record.
-        moved: its clients are redirected to green.
-        green_is_down: green does not answer.
+        store: blue's metadata store.
+        green: green's; None if green does not answer.
     """
-    if record.stage is Stage.KEPT and moved:
-        return
-    guard.take()
-    yield lift_publish_limit(task, guard)
+    notes: list[str] = []
+    # All limits first: what follows may fail, and be tried again.
+    taken: dict[NamespaceGuard, NamespaceClaim] = {}
+    for namespace, record in records(store).items():
+        # Blue keeps the topics of a namespace that has moved, and so its record.
+        if record.stage is not Stage.KEPT or not read_flag(store, namespace):
+            guard = NamespaceGuard(store, task.attempt, namespace)
+            taken[guard] = guard.take()
+            notes.append(lift_publish_limit(task, guard))
+    ended = [guard for guard, record in taken.items() if _end_record(task, guard, record, green, notes)]
+    if any(taken[guard].deleting for guard in ended):
+        # The next run does not know of them without the records. Every attempt that deletes was superseded above.
+        task.green.await_late_requests()  # mutant: blue-green/record-of-deletions-is-deleted-early
+    for guard in ended:
+        guard.release()
+    return [note for note in notes if note]
+
+
+def _end_record(
+    task: AnyBlueGreenTask, guard: NamespaceGuard, record: NamespaceClaim, green: CasStore | None, notes: list[str]
+) -> bool:
+    """Restore what a record says, and add to the notes; return whether the record is to be deleted."""
+    store, namespace = guard.store, guard.namespace
+    if record.stage is not Stage.FLIPPED:
+        # The run that completes a flip must know the clients of the topics.
+        forget_clients(store, namespace, guard.require)
+    # Copies of a namespace that stays on blue remain on green, and the next migration continues them.
+    if record.stage is Stage.MOVED:
+        forget_copies(store, namespace, guard.require)
+        if green is not None:
+            delete_old_record(green, namespace, guard.require)
+    moved = read_flag(store, namespace)
     if record.inactive_topics and moved:
         guard.note(stage=Stage.KEPT)
-        return
-    yield restore_policy(task, guard, INACTIVE)
-    if not moved and not green_is_down:
-        yield restore_redirect(task, guard, guard.store)
+        return False
+    notes.append(restore_policy(task, guard, INACTIVE))
+    if not moved and green is not None:
+        notes.append(restore_redirect(task, guard, store))
     elif not moved and record.green_flag:
-        yield (
-            f"{guard.namespace}: both clusters serve its clients, because {task.input.green_cluster} does not answer "
+        notes.append(
+            f"{namespace}: both clusters serve its clients, because {task.input.green_cluster} does not answer "
             "and still has no flag for it"
         )
-    if record.deleting:
-        # The next run does not know of them without the record.
-        task.green.await_late_requests()
-    guard.release()
+    return True

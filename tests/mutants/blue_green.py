@@ -61,6 +61,7 @@ MUTANTS = mutants(
         },
         _RELEASE: {
             "blue-green/green-is-given-up-if-blue-fails": swap("is None", "is task"),
+            "blue-green/record-of-deletions-is-deleted-early": drop,
         },
         _DYNAMIC_SETTINGS: {
             "blue-green/settings-of-a-late-attempt": becomes("read_dynamic_settings(store)"),

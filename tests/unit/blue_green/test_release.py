@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,14 +12,14 @@ import pytest
 from activities.blue_green import cluster, failback
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from clients.cas.claims import ClaimKeeper, read_claim
-from clients.errors import StoreUnreachable
+from clients.errors import StoreUnreachable, Superseded
 from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import BlueGreenClaim
 from models.blue_green.results import Released
 from models.lifecycle.claim import Attempt
 from tests.support.clients.memory_store import MemoryStore
 
-_ME = Attempt("w", "run", 1, 1, 1)
+_EARLIER, _ME = (Attempt("w", "run", 1, epoch, 1) for epoch in (1, 2))
 _NAMESPACES = ("t/first", "t/second")
 
 
@@ -28,13 +29,13 @@ class _Rollback:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.blue, self.green = MemoryStore(), MemoryStore()
         self.green_is_lost = self.brokers_are_lost = False
-        self.blue_failures = 0
+        self.blue_failures = self.waits = 0
         for store in (self.blue, self.green):
             self.keeper(store).take()
             for namespace in _NAMESPACES:
                 store.create(f"/admin/local-policies/{namespace}", json.dumps({"migrated": False}).encode())
-        for namespace in _NAMESPACES:
-            guard = NamespaceGuard(self.blue, _ME, namespace)
+        self.on_wait: Callable[[], None] = lambda: None
+        for guard in self.guards():
             guard.take()
             guard.note(green_flag=True)
 
@@ -58,7 +59,9 @@ class _Rollback:
     def run(self) -> Released:
         """Run the next attempt."""
         brokers = SimpleNamespace(version=self._version)
-        green = SimpleNamespace(store=self._green_store, admin=SimpleNamespace(brokers=brokers))
+        green = SimpleNamespace(
+            store=self._green_store, admin=SimpleNamespace(brokers=brokers), await_late_requests=self._wait
+        )
         task: Any = SimpleNamespace(attempt=_ME, keeper=self.keeper, green=green)
         task.blue = SimpleNamespace(store=lambda: self.blue, brokers=list)
         task.context = None
@@ -69,6 +72,14 @@ class _Rollback:
     def flags(self) -> list[bool]:
         """Return green's flags."""
         return [read_flag(self.green, namespace) for namespace in _NAMESPACES]
+
+    def guards(self) -> list[NamespaceGuard]:
+        """Return the guards of an earlier attempt, which may be frozen."""
+        return [NamespaceGuard(self.blue, _EARLIER, namespace) for namespace in _NAMESPACES]
+
+    def _wait(self) -> None:
+        self.waits += 1
+        self.on_wait()
 
     def _green_store(self) -> MemoryStore:
         if self.green_is_lost:
@@ -110,3 +121,25 @@ def test_blue_is_released_if_green_is_lost(rollback: _Rollback, lost: str) -> No
     assert "the claim on green was not released" in released.not_released
     assert ["both clusters serve its clients" in note for note in released.notes] == [True, True]
     assert read_claim(rollback.blue, BlueGreenClaim) is None
+
+
+def test_late_deletions_are_awaited_once(rollback: _Rollback) -> None:
+    """The records stay until the wait is over; before it, every earlier attempt is superseded."""
+    for guard in rollback.guards():
+        guard.note(deleting=True)
+
+    def late() -> None:
+        for guard in rollback.guards():
+            with pytest.raises(Superseded, match="superseded by"):
+                guard.require()
+
+    rollback.on_wait = late
+    rollback.run()
+    assert rollback.waits == 1
+    assert not any(guard.read() for guard in rollback.guards())
+
+
+def test_nothing_is_awaited_without_deletions(rollback: _Rollback) -> None:
+    """A rollback of namespaces without terminated topics on green ends at once."""
+    rollback.run()
+    assert rollback.waits == 0
