@@ -101,7 +101,9 @@ def complete(task: BlueGreenTask) -> Completion:
         guard = task.keeper(store)
         guard.renew()
         # mutant: blue-green/flag-of-the-cluster-by-a-late-attempt
-        rewrite_cluster_flag(store, task.input.cluster, guard.require)
+        flag = rewrite_cluster_flag(store, task.input.cluster, guard.require)
+        # An earlier attempt may have set it, before a namespace was created.
+        flagged = flag is not None and flag.migrated
         if guard.require().clearing:
             # Only then: a change of their time asks for a restart of green's brokers in the next failback.
             rewrite_remaining_flags(task, guard)
@@ -109,7 +111,6 @@ def complete(task: BlueGreenTask) -> Completion:
         busy = [item for namespace in moved for item in _busy(task, namespace)]
         # Namespaces may have been created while topics were checked.
         _, staying = split_namespaces(task, store)
-        flagged = False
         if sets_cluster_flag(task) and not staying and not busy:
             guard.renew(clearing=True)
             clear_remaining_flags(task, guard)

@@ -79,7 +79,7 @@ MUTANTS = mutants(
             ),
         },
         f"{_INTEGRATION_FROZEN_FLAGS}::test_the_flag_of_the_cluster_is_not_set_over_what_stays": {
-            "blue-green/flag-of-the-cluster-by-a-late-attempt": drop,
+            "blue-green/flag-of-the-cluster-by-a-late-attempt": becomes("ClusterMigration(migrated=False)"),
             "blue-green/flag-of-the-cluster-by-a-terminated-run": drop,
         },
         _THROTTLE: {

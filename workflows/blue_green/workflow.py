@@ -161,6 +161,11 @@ class BlueGreenMigration(ThrottledMigration[BlueGreenInput, BlueGreenState]):
             )
         if not done.flagged:
             self.board.note(f"the flag of the whole cluster was not set{_why_not_flagged(self.input, done)}")
+        elif done.not_moved:
+            self.board.note(
+                f"the flag of the whole cluster also redirects clients of {done.not_moved} namespaces that were not "
+                f"moved{_first(done.stayed)}: create these on {self.input.green_cluster}"
+            )
 
     async def _roll_back(self, cause: str) -> str:
         """Restore the settings of blue, after all batches were rolled back or completed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -16,6 +16,7 @@ from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.listing import is_of_brokers
 from activities.lifecycle.precheck import Findings
 from clients.cas.store import CasStore
+from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
 from models.releases import parse_release
@@ -154,6 +155,27 @@ def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch)
         )
         # Their time says when clients were redirected, so they are written only if an attempt may still change them.
         assert rewritten == [True] * clearing
+
+
+@pytest.mark.parametrize("migrated", [False, True])
+def test_the_flag_of_a_lost_attempt_is_reported(monkeypatch: pytest.MonkeyPatch, *, migrated: bool) -> None:
+    """An attempt was lost after it had set the flag; the next one finds a namespace that was created in between."""
+    answers: dict[str, object] = {
+        "split_namespaces": (["shop/orders"], ["shop/new"]),
+        "_busy": (),
+        "records": {},
+        "rewrite_cluster_flag": ClusterMigration(migrated=migrated),
+        "restore_settings": ([], 0),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(cluster, name, _always(answer))
+    double = SimpleNamespace(
+        input=SimpleNamespace(complete_cluster=True, cluster="blue"),
+        blue=SimpleNamespace(release=parse_release("4.0.2"), store=nullcontext),
+        keeper=_always(SimpleNamespace(renew=_always(None), require=_always(SimpleNamespace(clearing=False)))),
+    )
+    done = cluster.complete(cast("BlueGreenTask", double))
+    assert (done.flagged, done.stayed) == (migrated, ("shop/new",))
 
 
 def test_names_of_namespaces() -> None:

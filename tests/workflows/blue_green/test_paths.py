@@ -157,6 +157,15 @@ async def test_what_is_left_on_blue_is_reported(stage: Harness) -> None:
     assert report.failed_items[0].items == (busy,)
 
 
+async def test_namespaces_under_the_flag_of_the_cluster_are_reported(stage: Harness) -> None:
+    """A namespace was created before an attempt at COMPLETE that was repeated after it had set the flag."""
+    run = await stage.start(Script(complete=Completion(flagged=True, not_moved=1, stayed=("acme/new",))))
+    report = await run.report()
+    assert report.certificate["cluster_flag"] is True
+    (note,) = [note for note in report.notes if "the flag of the whole cluster" in note]
+    assert "also redirects clients of 1 namespaces that were not moved, such as acme/new: create these on green" in note
+
+
 async def test_cleanup_deletes_in_bounded_steps(stage: Harness) -> None:
     """The cleanup repeats its step until nothing remains."""
     parts = [CleanupStep(deleted=10, remaining=5), CleanupStep(deleted=5, remaining=0)]
