@@ -281,7 +281,6 @@ def _copy_of(
         ends=ends,
         blue=task.blue.admin,
         green=task.green.admin,
-        change_green=task.green.change_or_never,
         fence=lambda: (guard.require(), None)[1],
         check=check or context.check,
         progress=lambda done, total: context.progress(

@@ -13,10 +13,10 @@ from activities.blue_green.copy.subscription_copy import (
     read_managed_ledger,
     read_through_broker,
 )
-from activities.blue_green.topics import others_of
 from clients.errors import StoreConflict, StoreUnsupported
-from clients.pulsar.admin.topics import CursorStats, Position
+from clients.pulsar.admin.topics import CursorStats
 from clients.pulsar.names import TopicName
+from clients.pulsar.wire.connection import BrokerConnection
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.subscription import RawSubscription
@@ -197,19 +197,20 @@ def _acknowledge(
             "earliest message"
         )
     stats, _ = read_managed_ledger(copy.green, topic)
-    for name, spans in wanted.items():
-        before = acknowledged(stats.cursors[name], positions.up_to_on_green)
-        if joined([*before, *spans]) != joined(spans):
-            # An earlier run placed it after the copy, because it had consumers then.
-            _reset_to_start(copy, topic, name, positions)
+    # An earlier run placed these after the copy, because they had consumers then.
+    misplaced = {
+        name
+        for name, spans in wanted.items()
+        if joined([*acknowledged(stats.cursors[name], positions.up_to_on_green), *spans]) != joined(spans)
+    }
     # An attempt that is late already takes no subscription from clients.
     copy.fence()
     with connect(ends.green_url, topic, ends.green_access) as connection:
         for name, spans in wanted.items():
-            subscription = RawSubscription(connection, topic, name, notes=ends.notes)
-            # While it is the only consumer: a later attempt waits until it can open the subscription, and the broker
-            # ignores acknowledgements of a consumer that is gone.
-            copy.fence()  # mutant: blue-green/acknowledgements-of-a-late-attempt
+            subscription = _open(copy, connection, topic, name)
+            if name in misplaced:
+                subscription.reset_to(positions.green_at(0))
+                subscription = _open(copy, connection, topic, name)
             begun = bool(spans) and spans[0][0] == 0
             # First, since the broker writes the first acknowledgement to disk at once.
             if begun:
@@ -218,17 +219,15 @@ def _acknowledge(
             subscription.close()
 
 
-def _reset_to_start(copy: SubscriptionCopy, topic: TopicName, name: str, positions: PositionMap) -> None:
-    """Reset a subscription on green to the first copied entry; this also disconnects a consumer of a late attempt."""
-    if others_of(copy.green.topics.stats(topic).subscriptions[name].consumers):
-        raise StoreConflict(f"subscription {name} of {topic} has consumers on the new cluster, before the flip")
-    first = positions.green_at(0)
-    position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
-    copy.change_green(
-        connect=lambda admin: admin.topics.internal_info(topic),
-        fence=copy.fence,
-        change=lambda admin: admin.subscriptions.reset_to(topic, name, position),
-    )
+def _open(copy: SubscriptionCopy, connection: BrokerConnection, topic: TopicName, name: str) -> RawSubscription:
+    """Open a subscription, and check the fence while this attempt is the only consumer.
+
+    A later attempt waits until it can open the subscription, and the broker ignores the requests of a consumer that is
+    gone.
+    """
+    subscription = RawSubscription(connection, topic, name, notes=copy.ends.notes)
+    copy.fence()  # mutant: blue-green/acknowledgements-of-a-late-attempt
+    return subscription
 
 
 def _entry_positions(positions: PositionMap, spans: Sequence[Span]) -> Iterator[EntryPosition]:

@@ -29,7 +29,6 @@ from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnsupported, VersionConflict
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.admin.topics import InternalStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
@@ -89,7 +88,6 @@ class SubscriptionCopy:
         ends: both clusters, as executors reach them.
         blue: blue's admin interface.
         green: green's.
-        change_green: makes changes to green that remove something.
         fence: called before each change; raises when this attempt must not write any more.
         check: called often; raises when the activity was cancelled.
         progress: hears how far the work is.
@@ -100,7 +98,6 @@ class SubscriptionCopy:
     ends: CopyEnds
     blue: PulsarAdminReader
     green: PulsarAdminReader
-    change_green: ChangeOrNever
     fence: Callable[[], None]
     check: Callable[[], None]
     progress: Progress

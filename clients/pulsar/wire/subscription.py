@@ -14,6 +14,7 @@ from pulsar_wire.pulsar_api_pb2 import (
     CommandAck,
     CommandAckResponse,
     CommandCloseConsumer,
+    CommandSeek,
     CommandSubscribe,
     CommandSuccess,
     MessageIdData,
@@ -68,6 +69,15 @@ class RawSubscription(Closeable):
         waiting = iter(positions)
         while ids := [_id(position) for position in islice(waiting, _TOGETHER)]:
             self._acknowledge(CommandAck.Individual, ids)
+
+    def reset_to(self, position: EntryPosition) -> None:
+        """Reset the subscription to an entry, which is delivered next; the broker closes this consumer.
+
+        Raises:
+            StoreError: the broker refuses, or does not answer in time.
+        """
+        seek = CommandSeek(consumer_id=self._id, message_id=_id(position))
+        self._connection.ask(seek, f"resetting {self._what}", CommandSuccess)
 
     def close(self) -> None:
         """Close the consumer, so that others can consume."""

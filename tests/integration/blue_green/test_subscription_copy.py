@@ -14,7 +14,7 @@ from pulsar import schema as untyped_schema
 from activities.blue_green.copy.copied_cursors import compare_cursors, compare_entries, place_cursors
 from activities.blue_green.copy.subscription_copy import Idle, SubscriptionCopy, copy_tail, forget_copies, seed_topics
 from clients.cas.store import write_alone
-from clients.errors import RetryableError, StoreConflict, StoreUnsupported, Superseded
+from clients.errors import RetryableError, StoreConflict, StoreError, StoreUnsupported, Superseded
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.frames import Message
@@ -97,7 +97,6 @@ def make_copy(namespace: Clusters, engine: SparkEngine) -> Iterator[MakeCopy]:
             ),
             blue=clusters.blue_admin,
             green=clusters.green_admin,
-            change_green=clusters.change_green,
             fence=lambda: None,
             check=lambda: None,
             progress=lambda _done, _total: None,
@@ -347,23 +346,44 @@ def test_a_late_attempt_acknowledges_nothing(placed: bool, namespace: Clusters, 
     next_attempt = make_copy(replace_attempt(2))
 
     def place_in_next_attempt() -> None:
-        def place() -> bool:
-            # As Temporal repeats the step.
-            with suppress(RetryableError):
-                place_cursors(next_attempt, idle)
-                return True
-            return False
-
         fences.append(1)
         # The second time is after the subscription was opened.
         if len(fences) == 2:
-            wait_for("the next attempt to place the cursor", place, 90)
+            wait_for("the next attempt to place the cursor", lambda: _placed(next_attempt, idle), 90)
             proofs.append(compare(next_attempt, idle))
 
     with pytest.raises(RetryableError):
         place_cursors(replace(frozen, fence=place_in_next_attempt), after_copy)
     assert [(proof.differences, proof.unacknowledged) for proof in proofs] == [((), 3)]
     assert numbers(topic.received(namespace.green.broker_url, "idle", least=3)) == list(range(3))
+
+
+@pytest.mark.parametrize("check", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
+def test_a_late_attempt_resets_nothing(check: int, namespace: Clusters, make_copy: MakeCopy) -> None:
+    """An attempt freezes after it has checked its fence, before it resets a cursor that the next one places."""
+    names = ("one", "two")
+    topic = Topic(namespace, f"reset-{check}", *names)
+    topic.send(0, 3, batching_enabled=False)
+    for number, name in enumerate(names, 1):
+        topic.acknowledge(name, {number})
+    frozen, idle = make_copy(), {topic.name: names}
+    seed_topics(frozen, idle)
+    # They had consumers then, and start after the copy.
+    place_cursors(frozen, {topic.name: ()})
+    next_attempt = make_copy(replace_attempt(2))
+    fences: list[int] = []
+
+    def fence() -> None:
+        fences.append(1)
+        if len(fences) == check:
+            wait_for("the next attempt to place the cursors", lambda: _placed(next_attempt, idle), 90)
+        elif len(fences) > check:
+            raise Superseded("the next attempt has started")
+
+    with pytest.raises(StoreError):
+        place_cursors(replace(frozen, fence=fence), idle)
+    assert compare(next_attempt, idle).differences == ()
+    assert [numbers(topic.received(namespace.green.broker_url, name, least=2)) for name in names] == [[0, 2], [0, 1]]
 
 
 def test_foreign_messages_are_refused(namespace: Clusters, make_copy: MakeCopy) -> None:
@@ -460,6 +480,14 @@ def compare(copy: SubscriptionCopy, idle: Idle) -> CopyProof:
     differences = compare_entries(copy, idle)
     proof = compare_cursors(copy, idle)
     return proof.model_copy(update={"differences": (*differences, *proof.differences)})
+
+
+def _placed(copy: SubscriptionCopy, idle: Idle) -> bool:
+    # As Temporal repeats the step.
+    with suppress(RetryableError):
+        place_cursors(copy, idle)
+        return True
+    return False
 
 
 def replace_attempt(number: int) -> Attempt:
