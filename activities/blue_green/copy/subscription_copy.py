@@ -31,11 +31,11 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import InternalStats
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.position import EARLIEST, EntryPosition
+from clients.pulsar.wire.position import EntryPosition
 from clients.stores import open_cas
 from models.blue_green.copies import CopyFigures
 from spark.blue_green import jobs
-from spark.blue_green.copy_record import copy_record, recorded_copies
+from spark.blue_green.copy_record import CopyRecord, copy_record, recorded_copies
 from spark.blue_green.positions import LedgerLength, count_after
 from spark.blue_green.spec import CopyEnds, CopyPart, TopicCopy
 from spark.blue_green.tasks import Recorded, ledger_lengths, read_record
@@ -269,16 +269,17 @@ class _Tally:
             for name in self._idle[topic]
             if name in stats.cursors
         ]
-        recorded = self._valid_record(topic)
-        if recorded is None and (not mark_deletes or not count_after(ledgers, min(mark_deletes))):
+        first = min(mark_deletes, default=None)
+        if first is not None and not count_after(ledgers, first):
+            first = None
+        recorded = self._valid_record(topic, first)
+        if recorded:
+            start = EntryPosition(*recorded.record.start)
+        elif first is not None:
+            start = first
+        else:
             return None
-        start = min(mark_deletes, default=EARLIEST) if recorded is None else EntryPosition(*recorded.record.start)
-        if (
-            recorded is not None
-            and mark_deletes
-            and min(mark_deletes) < start
-            and count_after(ledgers, min(mark_deletes)) > count_after(ledgers, start)
-        ):
+        if first is not None and first < start and count_after(ledgers, first) > count_after(ledgers, start):
             raise StoreConflict(
                 f"{topic}: a subscription has messages left from before the start of the copy, {start}; let it wait, "
                 "or delete the topic on the new cluster and copy it again"
@@ -287,10 +288,14 @@ class _Tally:
         remaining = count_after(ledgers, last[0] if last else start)
         return _PendingCopy(ledgers, start, remaining, read_through_broker(stats))
 
-    def _valid_record(self, topic: TopicName) -> Recorded | None:
-        """Return the record of a copy that is still on green; delete it if the topic there is empty.
+    def _valid_record(self, topic: TopicName, start: EntryPosition | None) -> Recorded | None:
+        """Return the record of a copy that is still on green; start it again if the topic there is empty.
 
         Nothing was copied yet then, or the topic was created again; the next copy may start earlier.
+
+        Args:
+            topic: the topic.
+            start: position after which another copy would start; None if nothing is to be copied.
 
         Raises:
             StoreConflict: the topic on green holds something else.
@@ -313,9 +318,13 @@ class _Tally:
                 f"{topic} on the new cluster has other messages instead of its copy; delete the topic there, and "
                 "provision it again"
             )
-        with open_cas(copy.ends.store, copy.ends.access) as store:
-            forget_copy(store, topic, copy.fence)
-        return None
+        if start is None:
+            with open_cas(copy.ends.store, copy.ends.access) as store:
+                forget_copy(store, topic, copy.fence)
+            return None
+        # Not deleted: a record that is created again would have the versions that a frozen attempt has read.
+        copy.note(topic, recorded, **CopyRecord(start=start).model_dump())
+        return copy.record(topic)
 
     def _prepare(self, topic: TopicName) -> None:
         """Check that green is ready to take a copy.
