@@ -21,6 +21,7 @@ _NAMESPACES = "tests/integration/topic_controller/test_namespaces.py"
 _ROLLBACK = "tests/workflows/blue_green/test_rollback.py"
 _STORE_ROLLBACK = "tests/workflows/metadata_store/test_rollback.py"
 _HOLD = "tests/workflows/metadata_store/test_hold.py"
+_REAL_WAVES = "tests/integration/lifecycle/test_waves.py"
 _WAVES = "tests/workflows/lifecycle/test_migration_waves.py"
 
 _GATEWAY = "tests/workflows/gateway/test_gateway.py"
@@ -90,6 +91,10 @@ MUTANTS = mutants(
         },
         f"{_WAVES}::test_a_rollback_waits_for_a_child_that_was_given_up": {
             "shared/rollback-next-to-a-child-that-was-given-up": drop,
+        },
+        f"{_REAL_WAVES}::test_a_clean_up_after_a_child_that_was_given_up_ends_first": {
+            "shared/child-that-was-given-up-and-terminated": drop,
+            "shared/run-that-ends-during-a-clean-up": without(1),
         },
         f"{_OXIA_CLIENT}::test_an_answer_of_the_guard_counts_from_the_question_on": {
             "shared/guard-of-oxia-is-fresh-from-its-answer-on": becomes("time.monotonic() + _GUARD_SECONDS"),

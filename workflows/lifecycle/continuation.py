@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from temporalio import workflow
@@ -59,11 +60,22 @@ class Continuation(HistoryLimit):
         self._state = state
         self._board = board
         self._ended_at = 0
+        self._work: list[asyncio.Task[None]] = []
 
     @property
     def ended(self) -> bool:
         """True while the run ends: what happens to the state is lost. An interruption in that moment continues it."""
         return self._ended_at == workflow.info().get_current_history_length()
+
+    @property
+    def has_unfinished_work(self) -> bool:
+        """True while work runs that the end of this run would lose: reports to the parent, and what `wait_for` got."""
+        # mutant: shared/run-that-ends-during-a-clean-up
+        return self._board.reporting or not all(work.done() for work in self._work)
+
+    def wait_for(self, work: asyncio.Task[None]) -> None:
+        """Keep the run open until some work has ended, which the next run does not know."""
+        self._work = [task for task in (*self._work, work) if not task.done()]
 
     async def checkpoint(self) -> None:
         """End this run if its history has grown to the limit; never call this from a handler.
@@ -72,7 +84,7 @@ class Continuation(HistoryLimit):
             ContinuationDue: the run ends.
         """
         if self.due:
-            # A running handler or report would be lost; none can start between this moment and the end of the run.
-            await workflow.wait_condition(lambda: workflow.all_handlers_finished() and not self._board.reporting)
+            # A running handler or work would be lost; none can start between this moment and the end of the run.
+            await workflow.wait_condition(lambda: workflow.all_handlers_finished() and not self.has_unfinished_work)
             self._ended_at = workflow.info().get_current_history_length()
             raise ContinuationDue(self._state.model_copy(deep=True))

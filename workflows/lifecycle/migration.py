@@ -138,10 +138,10 @@ class Migration(OneInput, Generic[InputT, StateT]):
         return report
 
     async def _deliver_rest(self) -> None:
-        """Deliver the last events to hooks, and the last reports to the parent: the next attempt does not know them."""
+        """Deliver the last events to hooks, and finish other work: the next attempt does not know them."""
         await self.hooks.end()
-        if self.board.reporting:
-            await wait_after_the_end(lambda: not self.board.reporting)
+        if self.continuation.has_unfinished_work:
+            await wait_after_the_end(lambda: not self.continuation.has_unfinished_work)
 
     async def _executed(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
         try:

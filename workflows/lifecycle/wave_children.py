@@ -16,7 +16,7 @@ from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from models.base import faults
 from models.lifecycle.names import bounded_id, summary_line
 from models.lifecycle.waves import BatchResult, WavePolicy, failed_item
-from workflows.lifecycle.wave_protocols import Children, ChildSpec
+from workflows.lifecycle.wave_protocols import Children, ChildSpec, RunLimit
 
 _SHORTEST_PAUSE = timedelta(seconds=10)
 _LONGEST_PAUSE = timedelta(minutes=10)
@@ -62,17 +62,21 @@ class ChildPool:
 
     Args:
         children: of the migration.
+        run_limit: when the parent continues as new.
         ended: gets the items of one child, and their outcome.
 
     Attributes:
         left_running: number of items that were given up.
-        given_up: ids of children that this run gave up, and that still run.
+        given_up: children by id that this run gave up, and that still run or are cleaned up after.
     """
 
-    def __init__(self, children: Children, ended: Callable[[tuple[str, ...], BatchResult], None]) -> None:
+    def __init__(
+        self, children: Children, run_limit: RunLimit, ended: Callable[[tuple[str, ...], BatchResult], None]
+    ) -> None:
         self.left_running = 0
-        self.given_up: list[str] = []
+        self.given_up: dict[str, _Child] = {}
         self._children = children
+        self._run_limit = run_limit
         self._ended = ended
         self._running: dict[str, _Child] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -158,25 +162,37 @@ class ChildPool:
         await workflow.wait([handle, child.given_up], return_when=asyncio.FIRST_COMPLETED)
         if not handle.done():
             self.left_running += len(child.items)
-            self.given_up.append(child.id)
-
-            def forget(ended: asyncio.Future[Any]) -> None:
-                # Retrieve its result, or asyncio would log an error.
-                _ = ended.cancelled() or ended.exception()
-                self.given_up.remove(child.id)
-
-            handle.add_done_callback(forget)
+            self.given_up[child.id] = child
+            handle.add_done_callback(lambda ended: self._given_up_ended(child, ended))
             return _all_failed(child.items, child.given_up.result())
         try:
             # Decoded here and not by the SDK, which would fail the whole parent for one invalid result.
             return self._children.read_result(child.items, handle.result())
         except ChildWorkflowError as error:
-            why = child.cancelled or _cause(error)
-            if isinstance(error.cause, TerminatedError | TemporalTimeoutError):
-                await self._children.on_terminated(child.items, why)  # mutant: blue-green/batch-that-was-terminated
-            return _all_failed(child.items, why)
+            await self._clean_up(child, error)  # mutant: blue-green/batch-that-was-terminated
+            return _all_failed(child.items, child.cancelled or _cause(error))
         except ValueError as error:
             return _all_failed(child.items, f"the result of {child.id} cannot be read: {error}")
+
+    def _given_up_ended(self, child: _Child, handle: asyncio.Future[Any]) -> None:
+        # Retrieved also where nothing is to be cleaned up, or asyncio would log an error.
+        error = None if handle.cancelled() else handle.exception()
+        clean_up = asyncio.create_task(self._forget_given_up(child, error))
+        child.tasks.append(clean_up)
+        self._run_limit.wait_for(clean_up)
+
+    async def _forget_given_up(self, child: _Child, error: BaseException | None) -> None:
+        try:
+            await self._clean_up(child, error)  # mutant: shared/child-that-was-given-up-and-terminated
+        except Exception as defect:  # noqa: BLE001 - raised again where the wave waits
+            self._defect = defect
+        finally:
+            del self.given_up[child.id]
+
+    async def _clean_up(self, child: _Child, error: BaseException | None) -> None:
+        """Clean up after a child that has ended with an error, if it could not do so itself."""
+        if isinstance(error, ChildWorkflowError) and isinstance(error.cause, TerminatedError | TemporalTimeoutError):
+            await self._children.on_terminated(child.items, child.cancelled or _cause(error))
 
     async def _start(self, child: _Child, spec: ChildSpec) -> workflow.ChildWorkflowHandle[Any, Any] | None:
         """Start a child. If a child of an earlier parent still runs under its id, wait until that has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -101,6 +102,10 @@ class RunLimit(Protocol):
     @property
     def due(self) -> bool:
         """True once the history has grown to the limit."""
+        ...
+
+    def wait_for(self, work: asyncio.Task[None]) -> None:
+        """Keep the run open until some work has ended, which the next run does not know."""
         ...
 
     async def checkpoint(self) -> None:

@@ -68,7 +68,7 @@ class Waves:
         self._source = source
         self._steering = steering
         self._run_limit = run_limit
-        self._pool = ChildPool(source, self._count)
+        self._pool = ChildPool(source, run_limit, self._count)
         self._unrecorded: list[FailedItem] = []
         self._hold: Hold | None = None
         self._left_before = state.counts.left_running
@@ -313,7 +313,7 @@ class Waves:
         while given_up := [*self._pool.given_up]:  # mutant: shared/rollback-next-to-a-child-that-was-given-up
             why = f"{shown(', '.join(given_up))} to end, given up after the deadline"
             self._show(Hold(kind=WaitKind.ITEMS, why=why, action="terminate these workflows if they do not end"))
-            await workflow.wait_condition(lambda seen=given_up: self._pool.given_up != seen)
+            await workflow.wait_condition(lambda seen=given_up: [*self._pool.given_up] != seen)
             self._show(None)
 
     async def _continue_if_due(self) -> None:

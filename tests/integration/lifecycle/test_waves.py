@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -10,14 +13,16 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import CancelledError
 
 from models.lifecycle.status import Outcome, ProgressUnit, WaitKind
-from models.lifecycle.verbs import Verb
+from models.lifecycle.verbs import Verb, VerbRequest
 from models.lifecycle.waves import ErrorBudget, WaveGate, WavePolicy
 from pulsar_devstack.servers.stack import StackSpec
 from temporal.converter import DATA_CONVERTER
 from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
-from tests.workflows.lifecycle.wave_catalog import Behaviour
+from tests.workflows.lifecycle.harness import Run
+from tests.workflows.lifecycle.wave_catalog import Behaviour, clean_topics
 from tests.workflows.lifecycle.wave_operator import Operator, wave_operator
+from tests.workflows.lifecycle.wave_operator import Run as WaveRun
 
 GOOD = Behaviour()
 BAD = Behaviour(failed=("itself",))
@@ -25,6 +30,15 @@ HANGING = Behaviour(hang=True)
 DEAF = Behaviour(hang=True, deaf=True)
 FREE = WavePolicy(canary=0, gate=WaveGate.NONE, error_budget=ErrorBudget(items=10_000))
 GATED = WavePolicy(canary=2, wave_size=20, parallelism=5, gate=WaveGate.CANARY, error_budget=ErrorBudget(items=1))
+SHORT = FREE.model_copy(
+    update={
+        "parallelism": 1,
+        "error_budget": ErrorBudget(items=0),
+        "deadline": timedelta(seconds=3),
+        "cancel_grace": timedelta(seconds=1),
+    }
+)
+"""An item that does not end is given up after a few seconds, and the waves wait for a decision."""
 ITEMS = {f"item-{number:05d}": GOOD for number in range(4)}
 
 
@@ -104,3 +118,61 @@ async def test_a_migration_in_waves(operator: Operator) -> None:
     assert [(failed.count, failed.listed_in) for failed in report.failed_items] == [(2, str(waves.catalog.failures))]
     assert sorted(item for item, _, _ in waves.catalog.begun) == names
     assert len(waves.catalog.runs) >= 5
+
+
+@pytest.mark.parametrize("events", [50, 1000], ids=["a new run", "the end"])
+async def test_a_clean_up_after_a_child_that_was_given_up_ends_first(operator: Operator, events: int) -> None:
+    """A child that is terminated after it was given up is cleaned up after, before its migration's run ends."""
+    run, waves, child = await _given_up(operator, events=events)
+    await _start_clean_up(run, waves, child)
+    if events == 50:
+        while len((await run.handle.fetch_history()).events) < 2 * events:
+            # Refusals make the history longer.
+            await run.refusal("steer", VerbRequest(verb=Verb.RESUME))
+    await run.steer(Verb.PROCEED)
+    if events == 1000:
+        await waves.until(lambda status: status.counts.done == 1)
+    await asyncio.sleep(1)
+    assert (await run.runs(), await run.running(), waves.catalog.cleaned) == (1, True, [])
+    waves.catalog.may_clean.set()
+    report = await run.report()
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert (waves.catalog.cleaned, await run.runs() > 1) == (["topic"], events == 50)
+
+
+async def test_a_rollback_waits_for_a_clean_up(operator: Operator) -> None:
+    """A rollback waits for the clean-up after a child that was given up, and that an operator terminates during it."""
+    run, waves, child = await _given_up(operator)
+    await run.steer(Verb.ROLLBACK)
+    await run.until(lambda status: status.waiting is not None and child.id in status.waiting.why)
+    await _start_clean_up(run, waves, child)
+    await asyncio.sleep(1)
+    assert await run.running()
+    waves.catalog.may_clean.set()
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    notes = [note.partition("Z ")[2] for note in report.notes]
+    cleaned = next(index for index, note in enumerate(notes) if note.startswith("cleaned up after topic: "))
+    undone = next(index for index, note in enumerate(notes) if "children run during the rollback" in note)
+    assert cleaned < undone
+
+
+async def _given_up(operator: Operator, *, events: int = 1000) -> tuple[Run, WaveRun, Any]:
+    """Return a migration that has given up a child, and waits for a decision; that child."""
+    run, waves = await operator.start_migration({"topic": DEAF, "topic-2": GOOD}, SHORT, events=events)
+    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.ERROR_BUDGET)
+    return run, waves, operator.client.get_workflow_handle(f"{run.handle.id}/topic")
+
+
+async def _start_clean_up(run: Run, waves: WaveRun, child: Any) -> None:
+    """Terminate a child, and wait until the clean-up after it runs, which does not end by itself."""
+    waves.catalog.may_clean.clear()
+    await child.terminate()
+    async with asyncio.timeout(20):
+        while not await _cleans_up(run):  # noqa: ASYNC110 - only Temporal has it
+            await asyncio.sleep(0.05)
+
+
+async def _cleans_up(run: Run) -> bool:
+    pending = (await run.handle.describe()).raw_description.pending_activities
+    return any(each.activity_type.name == clean_topics.name for each in pending)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -78,6 +79,8 @@ class Catalog:
         begun: item, time of its child's begin and attempt, in the order of the begins.
         runs: ids of the runs of the parent, in their order.
         hold: what the source says.
+        cleaned: items whose child was terminated, after their clean-up.
+        may_clean: set while a clean-up may end.
         failures: file with the failed items, a line of JSON each.
     """
 
@@ -87,9 +90,12 @@ class Catalog:
     begun: list[tuple[str, datetime, int]] = field(default_factory=list[tuple[str, datetime, int]])
     runs: list[str] = field(default_factory=list[str])
     hold: str = ""
+    cleaned: list[str] = field(default_factory=list[str])
+    may_clean: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.names = sorted(self.items)
+        self.may_clean.set()
 
     @property
     def recorded(self) -> list[str]:
@@ -157,3 +163,11 @@ async def append_failed_topics(
 ) -> str:
     """Append failed topics as `append_failures` does, for a migration."""
     return await catalogs.append_failures(execution.input.cluster, failures, offset)
+
+
+@async_step(ManyTopicsTask)
+async def clean_topics(catalogs: Any, execution: Execution[ManyTopicsInput], items: list[str]) -> None:
+    """Clean up after topics whose child was terminated, once the catalog lets it end."""
+    catalog: Catalog = catalogs.catalogs[execution.input.cluster]
+    await catalog.may_clean.wait()
+    catalog.cleaned += items

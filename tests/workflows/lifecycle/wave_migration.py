@@ -17,7 +17,13 @@ from models.lifecycle.report import Report
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import Outcome, ProgressUnit, Undo
 from models.lifecycle.waves import BatchResult, Page, WaveState, WaveStatus
-from tests.workflows.lifecycle.wave_catalog import SHOWN, ManyTopicsInput, append_failed_topics, list_topics
+from tests.workflows.lifecycle.wave_catalog import (
+    SHOWN,
+    ManyTopicsInput,
+    append_failed_topics,
+    clean_topics,
+    list_topics,
+)
 from tests.workflows.lifecycle.wave_workflows import BatchInput
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
@@ -71,7 +77,9 @@ class TopicSource:
         return ChildSpec("Batch", BatchInput(catalog=self._migration.input.cluster, items=items), ", ".join(items))
 
     async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
-        """Ignore the items: no child leaves anything to clean up."""
+        """Clean up after a child that could not do so itself."""
+        await self._migration.activities.ask(clean_topics, Call("clean up"), list(items))
+        self._migration.board.note(f"cleaned up after {', '.join(items)}: {why}")
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
         """Return what a child returned, as a result of its batch."""

@@ -25,6 +25,7 @@ from tests.workflows.lifecycle.wave_catalog import (
     Catalogs,
     ManyTopicsInput,
     append_failed_topics,
+    clean_topics,
     list_topics,
 )
 from tests.workflows.lifecycle.wave_migration import ManyTopics
@@ -150,6 +151,7 @@ async def wave_operator(
         catalogs.begin_items,
         list_topics.bind(cast("Any", catalogs)),
         append_failed_topics.bind(cast("Any", catalogs)),
+        clean_topics.bind(cast("Any", catalogs)),
     ]
     options: dict[str, Any] = {"task_queue": QUEUE, "workflows": [Many, ManyTopics, Batch], "activities": activities}
     async with workers(client, options):
