@@ -171,7 +171,7 @@ class BlueGreenMigration(ThrottledMigration[BlueGreenInput, BlueGreenState]):
         """Restore the settings of blue, after all batches were rolled back or completed."""
 
         async def release() -> None:
-            await self.waves.until_given_up_ended()
+            await self.waves.drain_all()
             call = Call(f"Restore the settings of {self.input.cluster}")
             released = await self.activities.run(cluster.release, call)
             for note in released.notes:

@@ -95,6 +95,10 @@ class WaveSteering(Protocol):
         """Update the operator's status."""
         ...
 
+    def note(self, text: str) -> None:
+        """Add a note for the operator."""
+        ...
+
 
 class RunLimit(Protocol):
     """Limit after which a workflow continues as new; implemented by `Continuation`."""

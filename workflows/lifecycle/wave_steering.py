@@ -130,6 +130,10 @@ class MigrationSteering:
             board.stop_waiting()
         board.report_failures(status.failed_items)
 
+    def note(self, text: str) -> None:
+        """Add a note to status and report."""
+        self._migration.board.note(text)
+
 
 def _detail(status: WaveStatus) -> str:
     wave = "canary" if status.canary else f"wave {status.wave}"

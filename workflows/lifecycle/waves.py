@@ -15,6 +15,7 @@ from datetime import timedelta
 from itertools import islice
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.change_windows import ALWAYS
 from models.lifecycle.failures import FailedItem
@@ -33,6 +34,7 @@ from models.lifecycle.waves import (
 )
 from models.text import shown
 from workflows.lifecycle.calendar import Calendar, Closed
+from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.wave_children import ChildPool
 from workflows.lifecycle.wave_protocols import RunLimit, WaveSource, WaveSteering
 
@@ -305,11 +307,18 @@ class Waves:
         await self._record_failures()
         self._show(None)
 
-    async def until_given_up_ended(self) -> None:
-        """Wait for the end of items that this run gave up: a rollback must not run next to them.
+    async def drain_all(self) -> None:
+        """Drain, and wait for the end of items that this run gave up: a rollback must not run next to them.
 
         Those of earlier runs are not known, since Temporal reports the end of a child to the run that started it.
         """
+        if self.state.counts.begun:
+            try:
+                await self.drain()
+            except (ActivityError, ApplicationError) as error:
+                # A run that lost its claim may not write the list, and its rollback must end all the same.
+                self._steering.note(f"{len(self._unrecorded)} failed items are not listed: {cause_of(error)}")
+                self._show(None)
         while given_up := [*self._pool.given_up]:  # mutant: shared/rollback-next-to-a-child-that-was-given-up
             why = f"{shown(', '.join(given_up))} to end, given up after the deadline"
             self._show(Hold(kind=WaitKind.ITEMS, why=why, action="terminate these workflows if they do not end"))

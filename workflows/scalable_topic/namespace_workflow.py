@@ -147,9 +147,7 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
         """Restore the policies; scalable topics stay scalable."""
 
         async def release() -> None:
-            if self.state.waves.counts.begun:
-                await self.waves.drain()
-                await self.waves.until_given_up_ended()
+            await self.waves.drain_all()
             self._note_unrestored(
                 await self.activities.run(hold_release.release_all, Call("Restore the policies of all namespaces"))
             )

@@ -16,7 +16,7 @@ from models.lifecycle.failures import FailedItem, FailureKind
 from models.lifecycle.status import Outcome, ProgressReport, Status, WaitKind, WaitReason
 from models.lifecycle.verbs import Verb
 from temporal.converter import DATA_CONVERTER
-from tests.workflows.blue_green.activities import BATCH, Script
+from tests.workflows.blue_green.activities import ANSWERS, BATCH, Script
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from workflows.lifecycle.continuation import Continuation
@@ -38,6 +38,30 @@ async def test_rollback_before_topics_are_terminated(stage: Harness, step: str) 
     assert run.script.steps == [*BEFORE, *BATCH[: BATCH.index(step) + 1], "undo", "release"]
     assert run.script.cancelled == [step]
     assert report.outcome is Outcome.ROLLED_BACK
+
+
+async def test_a_rollback_lists_what_failed(stage: Harness) -> None:
+    """A namespace that a rollback keeps on blue is in the complete list, which the report names."""
+    hang = Hang()
+    run = await stage.start(Script(quiesce=hang))
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    listed = [item.path for call in run.script.calls if call.step == "record_failures" for item in call.args[0]]
+    assert listed == ["acme/audit"]
+    assert [(failed.count, failed.listed_in) for failed in report.failed_items] == [(1, ANSWERS["record_failures"])]
+
+
+async def test_a_rollback_without_the_list_ends(stage: Harness) -> None:
+    """A run that may not write the list any more, because it lost its claim, releases the rest all the same."""
+    hang = Hang()
+    lost = ApplicationError("another run holds the claim", type=FailureKind.CONFLICT, non_retryable=True)
+    run = await stage.start(Script(quiesce=hang, record_failures=lost))
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert (report.outcome, run.script.steps[-1]) == (Outcome.ROLLED_BACK, "release")
+    assert any("1 failed items are not listed: Conflict: another run holds the claim" in note for note in report.notes)
 
 
 async def test_rollback_after_the_termination_ends_the_batch(stage: Harness) -> None:

@@ -136,7 +136,7 @@ class ManyTopics(Migration[ManyTopicsInput, ManyTopicsState]):
 
     async def _undo(self, why: str) -> str:
         async def note() -> None:
-            await self._waves.until_given_up_ended()
+            await self._waves.drain_all()
             self.board.note(f"{self._waves.status().running} children run during the rollback: {why}")
 
         await self.phases.undo(Phase.FAILED, note)

@@ -184,6 +184,9 @@ class Many:
         """Show the counts."""
         SHOWN[workflow.info().workflow_id] = status.model_copy(deep=True)
 
+    def note(self, text: str) -> None:
+        """Ignore notes."""
+
     @property
     def due(self) -> bool:
         """Whether the history is as long as the test allows."""
