@@ -14,12 +14,12 @@ from cli.inputs import parse_duration, read_object
 from cli.operations import against_temporal, checked, query, query_line, send_update
 from cli.options import Form, Output, WorkflowId, answer, hint
 from models.lifecycle.auto_throttle import AutoThrottle
-from models.lifecycle.change_windows import WindowsReading
 from models.lifecycle.preview import VerbPreview
 from models.lifecycle.status import CutoverPlan, Status
 from models.lifecycle.units import format_value
 from models.lifecycle.verbs import (
     VERB_HELP,
+    ChangeWindowsAnswer,
     ChangeWindowsChange,
     CutoverTime,
     HoldChange,
@@ -171,9 +171,10 @@ def change_windows_command(
     wanted = checked(ChangeWindowsChange, {"windows": values, "reason": reason})
     short = wanted.windows.model_dump(mode="json", exclude_defaults=True)
     change = {"windows": short, "reason": reason}
-    reading = send_update(workflow_id, "set_change_windows", change, WindowsReading)
-    lines = [f"change window: {opening}" for opening in reading.openings]
-    answer(output, ["change windows: at any time"] if wanted.windows.always else lines, reading)
+    taken = send_update(workflow_id, "set_change_windows", change, ChangeWindowsAnswer)
+    lines = [f"change window: {opening}" for opening in taken.openings]
+    lines = ["change windows: at any time"] if wanted.windows.always else lines
+    answer(output, lines if taken.approved else ["requested; another person must send the same", *lines], taken)
 
 
 def _answer_cutover(plan: CutoverPlan, form: Form) -> None:

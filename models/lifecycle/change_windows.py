@@ -264,6 +264,19 @@ class ChangeWindows(Schedule):
         """True if changes may start at any time."""
         return not (self.open or self.blackouts or self.not_before or self.not_after)
 
+    def allows_more_than(self, other: Self) -> bool:
+        """Return whether changes may start when other windows are closed, by the fields alone.
+
+        Windows that start at other times, or in another zone, count as more, even where they are open together.
+        """
+        same_zone = self.zone == other.zone or not (other.open or other.blackouts)
+        starts = bool(self.open) and set(self.open) <= set(other.open) if other.open else True
+        length = self.duration <= other.duration if self.duration and other.duration else True
+        blackouts = all(blackout in self.blackouts for blackout in other.blackouts)
+        begin = other.not_before is None or (self.not_before is not None and self.not_before >= other.not_before)
+        end = other.not_after is None or (self.not_after is not None and self.not_after <= other.not_after)
+        return not (same_zone and starts and length and blackouts and begin and end)
+
     def _limits(self) -> _Span:
         every = super()._limits()
         return _Span(self.not_before or every.start, self.not_after or every.end)

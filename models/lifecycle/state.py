@@ -17,6 +17,7 @@ from models.lifecycle.hook_events import Outbox, Veto
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import CertificateT
 from models.lifecycle.status import CutoverPlan, FactsT, FiguresT, Outcome, PhaseEntry, Progress, Waiting
+from models.lifecycle.verbs import WindowsRequest
 
 StateT = TypeVar("StateT", bound="MigrationState[Any, Any, Any]")
 
@@ -51,6 +52,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         cancelled: the workflow was cancelled during work that must end first.
         cutover: when to cut over; None before the first run has read it from its input.
         change_windows: as the operator set them last; None before the first run has read its input.
+        windows_asked: with two persons, the windows that one of them has asked for; None if none did.
         hold_reached: the phase before the cut-over has reached its hold.
         needs_catch_up: changes during the hold are not copied yet.
         failed: items that could not be migrated, by description; `accepted`: those that an operator accepted.
@@ -76,6 +78,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     cancelled: bool = False
     cutover: CutoverPlan | None = None
     change_windows: ChangeWindows | None = None
+    windows_asked: WindowsRequest | None = None
     hold_reached: bool = False
     needs_catch_up: bool = False
     notes: list[str] = []

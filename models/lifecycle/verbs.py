@@ -8,7 +8,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from models.base import Frozen, Result
-from models.lifecycle.change_windows import ChangeWindows
+from models.lifecycle.change_windows import ChangeWindows, WindowsReading
 from models.lifecycle.fields import Bool, Duration, Time
 
 MAX_REASON = 4_000
@@ -115,3 +115,25 @@ class ChangeWindowsChange(Frozen):
 
     windows: ChangeWindows
     reason: str = Field(min_length=1, max_length=MAX_REASON)
+
+
+class ChangeWindowsAnswer(WindowsReading):
+    """Answer of the update `set_change_windows`: when the windows open.
+
+    Attributes:
+        approved: the windows are used now; if not, another person must send the same update.
+    """
+
+    approved: bool = True
+
+
+class WindowsRequest(Result):
+    """Change windows that one person has asked for, and that another person must send, too.
+
+    Attributes:
+        windows: which allow more than those in use.
+        by: who asked.
+    """
+
+    windows: ChangeWindows
+    by: str

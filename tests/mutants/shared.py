@@ -86,6 +86,9 @@ MUTANTS = mutants(
         "tests/workflows/scalable_topic/test_namespace.py::test_a_change_is_not_a_way_around_two_persons": {
             "shared/gates-open-for-one-person": drop,
         },
+        "tests/workflows/metadata_store/test_change_windows.py::test_two_persons_widen_windows": {
+            "shared/windows-widened-by-one-person": becomes("True"),
+        },
         f"{_WAVES}::test_a_rollback_waits_for_a_child_past_its_deadline": {
             "shared/rollback-next-to-a-child": drop,
         },

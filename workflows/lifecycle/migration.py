@@ -13,18 +13,19 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.audit import Audit
-from models.lifecycle.change_windows import WindowsReading, over_before, useless
+from models.lifecycle.change_windows import ChangeWindows, over_before, useless
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.hook_events import EventType
 from models.lifecycle.input import Continued, MigrationInput
 from models.lifecycle.names import keyword
-from models.lifecycle.policy import TWO_PERSONS, PhasePolicy
+from models.lifecycle.policy import NO_NAME, TWO_PERSONS, PhasePolicy, person
 from models.lifecycle.preview import VerbPreview, preview_of
 from models.lifecycle.receipt import Receipt
 from models.lifecycle.report import PrecheckResult, Report
 from models.lifecycle.state import StateT
 from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status, Undo, shown_reason
 from models.lifecycle.verbs import (
+    ChangeWindowsAnswer,
     ChangeWindowsChange,
     CutoverTime,
     HoldChange,
@@ -32,6 +33,7 @@ from models.lifecycle.verbs import (
     VerbRequest,
     VerbResponse,
     WindowChange,
+    WindowsRequest,
 )
 from models.text import shown
 from workflows.lifecycle.calendar import Calendar
@@ -361,25 +363,54 @@ class Migration(OneInput, Generic[InputT, StateT]):
         name="set_change_windows",
         description="Other change windows, with a reason; without fields the cut-over may begin at any time.",
     )
-    async def set_change_windows(self, change: ChangeWindowsChange) -> WindowsReading:
-        """Replace the change windows, and return when they open."""
+    async def set_change_windows(self, change: ChangeWindowsChange) -> ChangeWindowsAnswer:
+        """Replace the change windows, and return when they open.
+
+        Where two persons must agree, the first update asks for it, and that of another person approves it.
+        """
         reading = await self.calendar.reading_of(change.windows)
         if not reading.openings:
             raise refused(useless(self.input.longest_cutover))
         # The cut-over may have started since.
         self.check_set_change_windows(change)
-        self.calendar.replace(change.windows)
-        self.hold.plan.window = None if change.windows.always else reading.openings[0]
         opens = "at any time" if change.windows.always else str(reading.openings[0])
-        self.board.note(f"change windows: {opens}{shown_reason(change.reason)}, set{by()}")
-        self.record("set_change_windows", reason=change.reason, accepted=True, result=opens)
-        return reading
+        # mutant: shared/windows-widened-by-one-person
+        approved = not self._needs_another_person(change.windows) or self._is_asked(change.windows)
+        if approved:
+            self.state.windows_asked = None
+            self.calendar.replace(change.windows)
+            self.hold.plan.window = None if change.windows.always else reading.openings[0]
+            result, done = opens, "set"
+        else:
+            self.state.windows_asked = WindowsRequest(windows=change.windows, by=sender())
+            result, done = f"asks another person to send the same; then {opens}", "requested"
+        self.board.note(f"change windows: {result}{shown_reason(change.reason)}, {done}{by()}")
+        self.record("set_change_windows", reason=change.reason, accepted=True, result=result)
+        return ChangeWindowsAnswer(openings=reading.openings, blackout=reading.blackout, approved=approved)
 
     @set_change_windows.validator
     def check_set_change_windows(self, change: ChangeWindowsChange) -> None:
-        """Refuse when nothing waits for them any more, and windows that end before the time of the cut-over."""
+        """Refuse when nothing waits for them any more, and windows that end before the time of the cut-over.
+
+        Of windows that need two persons, refuse those without a sender, and those that the sender has asked for.
+        """
         if why := self.windows_too_late or over_before(self.hold.plan.at, change.windows):
             raise refused(why)
+        if self._needs_another_person(change.windows):
+            if not sender():
+                raise refused(NO_NAME)
+            asked = self.state.windows_asked
+            if asked and self._is_asked(change.windows) and person(asked.by) == person(sender()):
+                raise refused(f"{asked.by} has asked for it; another person must send the same")
+
+    def _needs_another_person(self, windows: ChangeWindows) -> bool:
+        """Return whether two persons must agree to windows, since these allow more than the current ones."""
+        asks = self.input.two_persons and self.hold.after in TWO_PERSONS
+        return asks and windows.allows_more_than(self.calendar.windows)
+
+    def _is_asked(self, windows: ChangeWindows) -> bool:
+        asked = self.state.windows_asked
+        return asked is not None and asked.windows == windows
 
     @property
     def windows_too_late(self) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from models.lifecycle import change_windows, time_zones
-from models.lifecycle.change_windows import MOST_STARTS, ChangeWindows, WindowsReading, useless
+from models.lifecycle.change_windows import ALWAYS, MOST_STARTS, Blackout, ChangeWindows, WindowsReading, useless
 from models.lifecycle.time_zones import zone_names, zone_of
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -308,3 +308,30 @@ def test_rules_of_zones_do_not_come_from_the_machine(monkeypatch: pytest.MonkeyP
     assert len(zone_names()) > 500
     for name in zone_names():
         assert zone_of(name).utcoffset(BERLIN_SPRING.replace(tzinfo=None)) is not None
+
+
+@pytest.mark.parametrize(
+    ("new", "more"),
+    [
+        ({}, False),
+        ({"open": ("0 22 * * FRI",)}, True),
+        ({"open": ()}, True),
+        ({"duration": timedelta(hours=5)}, False),
+        ({"duration": timedelta(hours=7)}, True),
+        ({"zone": "UTC"}, True),
+        ({"blackouts": ()}, True),
+        ({"not_before": BERLIN_SPRING + DAY, "not_after": BERLIN_AUTUMN - DAY}, False),
+        ({"not_before": BERLIN_SPRING - DAY}, True),
+        ({"not_after": BERLIN_AUTUMN + DAY}, True),
+        ({"not_after": None}, True),
+    ],
+)
+def test_windows_that_allow_more(new: dict[str, object], *, more: bool) -> None:
+    """Windows allow more than others unless they have all limits of these, each as strict."""
+    blackout = Blackout(start=BERLIN_SPRING.date(), end=BERLIN_SPRING.date())
+    limits = {"blackouts": (blackout,), "not_before": BERLIN_SPRING, "not_after": BERLIN_AUTUMN}
+    windows = NIGHTS.model_copy(update=limits)
+    changed = windows.model_copy(update=new)
+    assert changed.allows_more_than(windows) is more
+    assert not changed.allows_more_than(ALWAYS)
+    assert ALWAYS.allows_more_than(changed)

@@ -9,8 +9,9 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 
 from models.bookie_cluster.updates import TargetLoss, TargetLossAnswer
 from models.lifecycle.audit import Audit
+from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.preview import VerbPreview
-from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
+from models.lifecycle.verbs import ChangeWindowsAnswer, ChangeWindowsChange, Verb, VerbRequest, VerbResponse
 from temporal.caller import act_for
 from tests.workflows.lifecycle.harness import Run
 
@@ -50,6 +51,12 @@ class Persons:
     async def audit(self) -> Audit:
         """Return the audit trail."""
         return await self._handle.query("audit", result_type=Audit)
+
+    async def set_windows(self, who: str, windows: ChangeWindows) -> ChangeWindowsAnswer:
+        """Send other change windows, and return the answer."""
+        with act_for(who):
+            change = ChangeWindowsChange(windows=windows, reason="OPS-7")
+            return await self._handle.execute_update("set_change_windows", change, result_type=ChangeWindowsAnswer)
 
     async def give_up(self, who: str, cluster: str) -> bool:
         """Give up a lost target, and return whether that is approved."""

@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from temporalio.client import Client
 from temporalio.worker import Replayer
 
 from models.lifecycle import change_windows
@@ -19,6 +20,7 @@ from models.lifecycle.verbs import ChangeWindowsChange, CutoverTime, Verb, VerbR
 from models.metadata_store.phases import Phase
 from temporal.converter import DATA_CONVERTER
 from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.lifecycle.persons import ANA, BO, Persons
 from tests.workflows.lifecycle.workers import RUNNER
 from tests.workflows.metadata_store.activities import HELD, Script, between_rounds
 from workflows.metadata_store.workflow import MetadataStoreMigration
@@ -137,6 +139,37 @@ async def test_change_windows_are_replaced_with_a_reason(stage: Harness) -> None
     accepted = [entry for entry in report.audit if entry.accepted]
     assert [(entry.what, entry.reason) for entry in accepted] == [("set_change_windows", "OPS-7: the store is full")]
     assert any("change windows: at any time (OPS-7: the store is full)" in note for note in report.notes)
+
+
+async def test_two_persons_widen_windows(stage: Harness, command: Client) -> None:
+    """With `two_persons` windows that allow more are used when another person sends the same; one person may narrow."""
+    now = await stage.env.get_current_time()
+    windows = ChangeWindows.model_validate(_daily(now - 2 * HOUR))
+    run = await stage.start(
+        Script(), hold_before_cutover=True, two_persons=True, validation_window="PT0S", change_windows=windows
+    )
+    persons = Persons(command, run)
+    await _between_rounds(run, WaitKind.HOLD)
+    await persons.steer(ANA, Verb.PROCEED)
+    await persons.steer(BO, Verb.APPROVE)
+    await _between_rounds(run, WaitKind.CHANGE_WINDOW)
+    narrower = windows.model_copy(update={"not_before": now + HOUR})
+    assert (await persons.set_windows(ANA, narrower)).approved
+    for wider in (windows, ALWAYS):
+        change = ChangeWindowsChange(windows=wider, reason="OPS-7")
+        assert "the sender has no name" in (await run.refusal("set_change_windows", change)).message
+        assert not (await persons.set_windows(ANA, wider)).approved
+        assert "another person must send the same" in await persons.refusal(ANA, "set_change_windows", change)
+    # What she asked for last counts, and not what she asked for before.
+    assert not (await persons.set_windows(BO, windows)).approved
+    assert not (await persons.set_windows(BO, ALWAYS)).approved
+    await _between_rounds(run, WaitKind.CHANGE_WINDOW)
+    assert (await persons.set_windows(ANA, ALWAYS)).approved
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert _began(report.history) < now + HOUR
+    asked = [entry.by for entry in report.audit if entry.result.startswith("asks another person to send the same")]
+    assert asked == [ANA, ANA, BO, BO]
 
 
 async def test_windows_that_never_open_end_the_start(stage: Harness) -> None:
