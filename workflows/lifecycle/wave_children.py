@@ -85,6 +85,11 @@ class ChildPool:
         self._cancelled = False
 
     @property
+    def ids(self) -> list[str]:
+        """Ids of the running children."""
+        return [*self._running]
+
+    @property
     def items(self) -> int:
         """Number of running items."""
         return sum(len(child.items) for child in self._running.values())
@@ -120,8 +125,8 @@ class ChildPool:
         if self._defect is not None:
             raise self._defect
 
-    async def cancel(self) -> None:
-        """Cancel all children, and wait until they have ended, however long that takes.
+    def cancel(self) -> None:
+        """Cancel all children; wait then until none runs, however long that takes.
 
         A rollback must not run next to a child, so none is given up from now on. An operator can terminate a child that
         does not end.
@@ -129,12 +134,6 @@ class ChildPool:
         self._cancelled = True  # mutant: shared/rollback-next-to-a-child
         for child in self._running.values():
             self._request_cancel(child, "cancelled with its parent")
-        while self._running:
-            try:
-                await workflow.wait_condition(lambda: not self._running)
-            except asyncio.CancelledError:
-                # Cancelled again; the children are already cancelled.
-                continue
 
     # Inside ---------------------------------------------------------------------------------------------------------
 

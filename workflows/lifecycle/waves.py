@@ -10,6 +10,7 @@ that this run started, in its pages and its children's ids. Failed items go to a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
@@ -92,9 +93,9 @@ class Waves:
         # Not BaseException: a worker that evicts a run throws one into it. The handler must not run then, because
         # another workflow's event loop may be the running one.
         except (Exception, asyncio.CancelledError):
-            if self._pool:
-                self._show(Hold(kind=WaitKind.ITEMS, why="items that were running to end after their cancellation"))
-                await self._pool.cancel()
+            self._pool.cancel()
+            why = f"after their cancellation at {workflow.now():%Y-%m-%d %H:%M:%S}Z"
+            await self._until_ended(lambda: self._pool.ids, why)
             raise
         return self.status()
 
@@ -319,11 +320,12 @@ class Waves:
                 # A run that lost its claim may not write the list, and its rollback must end all the same.
                 self._steering.note(f"{len(self._unrecorded)} failed items are not listed: {cause_of(error)}")
                 self._show(None)
-        while given_up := [*self._pool.given_up]:  # mutant: shared/rollback-next-to-a-child-that-was-given-up
-            why = f"{shown(', '.join(given_up))} to end, given up after the deadline"
-            self._show(Hold(kind=WaitKind.ITEMS, why=why, action="terminate these workflows if they do not end"))
-            await workflow.wait_condition(lambda seen=given_up: [*self._pool.given_up] != seen)
-            self._show(None)
+        # mutant: shared/rollback-next-to-a-child-that-was-given-up
+        await self._until_ended(
+            lambda: [*self._pool.given_up],
+            "given up after the deadline",
+            action="terminate these workflows if they do not end",
+        )
 
     async def _continue_if_due(self) -> None:
         if self._has_progress and self._run_limit.due:
@@ -331,6 +333,15 @@ class Waves:
             await self._run_limit.checkpoint()
 
     # Inside ---------------------------------------------------------------------------------------------------------
+
+    async def _until_ended(self, children: Callable[[], list[str]], why: str, action: str = "") -> None:
+        """Wait until children have ended, and show their ids."""
+        while ids := children():
+            self._show(Hold(kind=WaitKind.ITEMS, why=f"{shown(', '.join(ids))} to end, {why}", action=action))
+            # Cancelled again, which does not change what is waited for.
+            with suppress(asyncio.CancelledError):
+                await workflow.wait_condition(lambda seen=ids: children() != seen)
+            self._show(None)
 
     @property
     def _running(self) -> bool:

@@ -284,6 +284,25 @@ async def test_the_limit_ends_a_wait_for_the_operator(stage: Harness) -> None:
     assert 5 * 3600 <= report.figures["held_seconds"] < 5 * 3600 + 60
 
 
+async def test_status_names_topics_that_do_not_end_at_the_limit(stage: Harness) -> None:
+    """After the limit the status names the workflows that are waited for, and since when, and drops those that end."""
+    hangs = {topic: Hang() for topic in TOPICS[:2]}
+    script = NamespaceScript(topics={topic: {"verify": hang} for topic, hang in hangs.items()}, names=TOPICS[:2])
+    waves = {"canary": 0, "gate": "none", "deadline": "PT48H"}
+    run = await stage.start(script, hold_limit=SHORT, waves=waves)
+    for hang in hangs.values():
+        await hang.entered()
+    first, second = (_child(run, topic).id for topic in hangs)
+    status = await run.until(lambda status: status.waiting is not None and first in status.waiting.why)
+    limit = next(note.partition("Z ")[0] for note in status.notes if "the hold_limit" in note)
+    assert status.waiting is not None
+    assert status.waiting.why == f"{first}, {second} to end, after their cancellation at {limit}Z"
+    hangs[TOPICS[0]].release()
+    await run.until(lambda status: status.waiting is not None and status.waiting.why.startswith(f"{second} to end"))
+    hangs[TOPICS[1]].release()
+    assert (await run.report()).outcome is Outcome.DONE_WITH_FAILURES
+
+
 async def test_a_rollback_at_the_limit_waits_for_scalable_topics(stage: Harness) -> None:
     """A topic that has been flipped when the limit passes is completed before policies are restored."""
     hang = Hang()
