@@ -36,7 +36,7 @@ from workflows.lifecycle.activity_calls import answer_of
 from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.status import StatusBoard
-from workflows.lifecycle.tasks import growing_pause, wait_after_the_end
+from workflows.lifecycle.tasks import LONGEST_RETRY_PAUSE, growing_pause, wait_after_the_end
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
@@ -226,7 +226,7 @@ class Hooks:
                     timeout_summary=summary_line(f"next delivery to the hook {hook}"),
                 )
             # After hours more rarely: each attempt stays in the history, and a wait for a decision ends no run.
-            longest = growing_pause(_LONGEST_BACKOFF, failed_before or workflow.now())
+            longest = growing_pause(_LONGEST_BACKOFF, failed_before or workflow.now(), LONGEST_RETRY_PAUSE)
             backoff = _SHORTEST_BACKOFF if self._ends else min(2 * backoff, longest)
 
     async def _try(self, delivery: Delivery) -> Delivered:

@@ -12,6 +12,9 @@ from temporalio import workflow
 
 ResultT = TypeVar("ResultT")
 
+LONGEST_RETRY_PAUSE = timedelta(hours=1)
+"""Limit of the growing pause of retries: a repaired cause is noticed within it, however long the failures lasted."""
+
 
 async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
     """Cancel tasks, and wait until they have ended, so that what follows starts after their last step.
@@ -85,6 +88,6 @@ async def wait_after_the_end(
             return
 
 
-def growing_pause(shortest: timedelta, since: datetime) -> timedelta:
-    """Return a tenth of the time that has passed, or the shortest pause: each repetition stays in the history."""
-    return max(shortest, (workflow.now() - since) / 10)
+def growing_pause(shortest: timedelta, since: datetime, longest: timedelta = timedelta.max) -> timedelta:
+    """Return a tenth of the time that has passed, within limits: each repetition stays in the history."""
+    return max(shortest, min((workflow.now() - since) / 10, longest))

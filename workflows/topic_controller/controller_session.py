@@ -21,12 +21,11 @@ from workflows.lifecycle.failures import failure_of, to_exception
 from workflows.lifecycle.log import log
 from workflows.lifecycle.migration import refused
 from workflows.lifecycle.search_attributes import PHASE_KEY, SearchAttributes
-from workflows.lifecycle.tasks import growing_pause
+from workflows.lifecycle.tasks import LONGEST_RETRY_PAUSE, growing_pause
 from workflows.topic_controller.details import render, status_of
 
 _NOTES = 20
 _FIRST_BACKOFF, _MAX_BACKOFF = timedelta(seconds=1), timedelta(minutes=1)
-_MAX_BACKOFF_AFTER_HOURS = timedelta(hours=1)
 _NEXT_WORKFLOW_TASK = timedelta(milliseconds=1)
 _IDLE = "IDLE"
 
@@ -158,7 +157,7 @@ class ControllerSession:
                 self.set_waiting(f"the next attempt, since the last one failed: {error.message}")
                 await workflow.sleep(backoff)
                 # After hours more rarely: each attempt stays in the history, and no run ends before the step is done.
-                longest = min(growing_pause(_MAX_BACKOFF, started), _MAX_BACKOFF_AFTER_HOURS)
+                longest = growing_pause(_MAX_BACKOFF, started, LONGEST_RETRY_PAUSE)
                 backoff = min(backoff * 2, longest)
             else:
                 self.set_waiting("")

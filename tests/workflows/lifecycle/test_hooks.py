@@ -115,6 +115,22 @@ async def test_a_hook_that_fails_for_days_does_not_fill_the_history(stage: Harne
     assert (await run.report()).outcome is Outcome.ROLLED_BACK
 
 
+async def test_a_hook_that_failed_for_days_gets_its_events_within_an_hour(stage: Harness, tmp_path: Path) -> None:
+    """A hook that is repaired after days gets its events within an hour."""
+    repaired = tmp_path / "repaired"
+    stage.hooks["chat"] = Hook(command=("sh", "-c", f"test -e {repaired}"))
+    precheck = blue_green.READY.model_copy(update={"questions": ("2 readers keep message ids outside of Pulsar",)})
+    run = await stage.start(blue_green.Script(precheck=precheck), hooks=["chat"])
+    await run.until(lambda status: bool(status.waiting and status.waiting.kind is WaitKind.DECISION))
+    for _ in range(4):
+        await stage.env.sleep(timedelta(days=1))
+    repaired.touch()
+    await stage.env.sleep(timedelta(minutes=65))
+    await run.until(lambda status: status.hooks[0].pending == 0)
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+
+
 async def test_alarms_are_events(stage: Harness, pager: HookReceiver) -> None:
     """An alarm is sent once, to a hook that is named twice too."""
     fields = {"hooks": ["pager", "pager"], "rollback_window": "PT0S", "skip_idgen_precheck": True}
