@@ -144,8 +144,8 @@ class Hooks:
             self._status.note(f"{step} may start: allowed by {', '.join(answer.asked)}")
         return veto
 
-    async def until_allowed(self, step: str, *, after: Undo) -> None:
-        """Ask before a step, and wait while a hook has a veto, until an operator overrides it.
+    async def until_allowed(self, step: str, *, after: Undo) -> bool:
+        """Ask before a step, and wait while a hook has a veto; return False if an operator overrides it.
 
         It is called where the run may continue as new.
 
@@ -167,8 +167,9 @@ class Hooks:
                     )
                 if verbs.proceed_wanted:
                     self.override(step)
-                    break
+                    return False
                 await self._continuation.checkpoint()
+            return True
         finally:
             verbs.open_gate()
             self._status.stop_waiting()

@@ -87,8 +87,8 @@ class WaveSteering(Protocol):
         """Wait for the operator's decision: True to continue, False to start no more items."""
         ...
 
-    async def until_allowed(self, wave: int) -> None:
-        """Wait until hooks allow a wave after the first one, or an operator overrides their vetoes."""
+    async def until_allowed(self, wave: int) -> bool:
+        """Wait until hooks allow a wave after the first one; return False if an operator overrides their vetoes."""
         ...
 
     def show(self, status: WaveStatus) -> None:

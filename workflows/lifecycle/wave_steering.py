@@ -102,9 +102,9 @@ class MigrationSteering:
         await self._migration.decisions.wait(hold.why, hold.effect, kind=hold.kind, after=after)
         return True
 
-    async def until_allowed(self, wave: int) -> None:
-        """Ask the hooks of the migration."""
-        await self._migration.hooks.until_allowed(f"wave {wave}", after=self._migration.hold.after)
+    async def until_allowed(self, wave: int) -> bool:
+        """Ask the hooks of the migration; return False if an operator overrides their vetoes."""
+        return await self._migration.hooks.until_allowed(f"wave {wave}", after=self._migration.hold.after)
 
     def show(self, status: WaveStatus) -> None:
         """Show counts as progress, failed items, and why no item starts."""

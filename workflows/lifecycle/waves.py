@@ -141,9 +141,10 @@ class Waves:
         state = self.state
         # The hold before the first wave has asked already.
         if state.counts.begun and not state.begun_in_wave and state.allowed_wave != state.wave:
-            await self._steering.until_allowed(state.wave)
-            state.allowed_wave = state.wave
-            # The change window may have closed during a veto.
+            by_hooks = await self._steering.until_allowed(state.wave)
+            # Where no item may start now, one may start hours later, and hooks are asked again then.
+            if not (by_hooks and (self._steering.paused or self._calendar.closed())):
+                state.allowed_wave = state.wave
             return
         room = self.state.policy.size_of(self.state.wave) - self.state.begun_in_wave
         items = iter(await self._list_items(min(PAGE, room)))

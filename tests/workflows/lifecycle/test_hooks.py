@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -273,3 +274,35 @@ async def test_each_wave_is_asked_for(stage: Harness, pager: HookReceiver) -> No
     assert pager.texts("cutover.asked") == ["may the cut-over start?", "may wave 1 start?", "may wave 2 start?"]
     assert any("wave 2 starts against the veto of gate" in note for note in report.notes)
     assert all(call.input.model_dump()["hooks"] == () for call in script.calls if call.step == "flip")
+
+
+@pytest.mark.parametrize("overridden", [False, True])
+async def test_windows_that_close_during_a_question(stage: Harness, pager: HookReceiver, *, overridden: bool) -> None:
+    """Hooks are asked again when a wave may start hours after their answer; the override of a veto counts for it."""
+    asked, answers = threading.Event(), threading.Event()
+
+    def respond(event: dict[str, Any]) -> Response:
+        if event["data"]["text"] != "may wave 1 start?":
+            return Response()
+        asked.set()
+        answers.wait(60)
+        return REFUSED if overridden else Response()
+
+    pager.respond = respond
+    script = NamespaceScript(names=TOPICS[:2])
+    run = await stage.start(script, hooks=["gate"], waves={"canary": 1, "gate": "none", "deadline": "PT48H"})
+    assert await asyncio.to_thread(asked.wait, 60)
+    opens = await stage.env.get_current_time() + timedelta(hours=5)
+    await run.update("set_change_windows", {"windows": {"not_before": opens.isoformat()}, "reason": "OPS-5"})
+    answers.set()
+    if overridden:
+        await run.until(_is_vetoed)
+        await stage.env.sleep(hooks.OVERRIDE_DELAY)
+        await run.update("steer", VerbRequest(verb=Verb.PROCEED, reason="OPS-6"))
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert report.history[-1].started > opens
+    assert pager.texts("cutover.asked")[-2:] == [
+        "may the cut-over start?" if overridden else "may wave 1 start?",
+        "may wave 1 start?",
+    ]

@@ -171,8 +171,9 @@ class Many:
         """Wait for the end of a pause."""
         await workflow.wait_condition(lambda: not self._paused)
 
-    async def until_allowed(self, wave: int) -> None:
+    async def until_allowed(self, wave: int) -> bool:
         """Allow every wave."""
+        return True
 
     async def decide(self, hold: Hold) -> bool:
         """Wait for the signal."""
