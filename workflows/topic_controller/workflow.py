@@ -345,12 +345,15 @@ class TopicController(OneInput):
             ApplicationError: the topic is not ours, or another run holds the lease.
             CancelledError: the workflow was cancelled.
         """
-        tasks: list[asyncio.Task[None]] = []
+        publishing: asyncio.Task[None] | None = None
+        watching: list[asyncio.Task[None]] = []
         cancelled: BaseException | None = None
         try:
             await self._open()
-            runs = (self._sessions.coordinate, self._sessions.watch, self._pruner.run, self._scaler.run)
-            tasks += [asyncio.create_task(run()) for run in runs]
+            publishing = asyncio.create_task(self._sessions.coordinate())
+            runs = (self._sessions.watch, self._pruner.run, self._scaler.run)
+            watching += [asyncio.create_task(run()) for run in runs]
+            tasks = [publishing, *watching]
             await workflow.wait_condition(lambda: self._ends or any(task.done() for task in tasks))
         except (asyncio.CancelledError, CancelledError) as error:
             if self._state.record is None:
@@ -358,7 +361,7 @@ class TopicController(OneInput):
                 raise
             cancelled = error
         # Temporal delivers a cancellation only once, but it may come during this.
-        await run_to_end(self._drain_updates(*tasks))
+        await run_to_end(self._drain_updates(publishing, watching))
         if cancelled is not None:
             raise cancelled
 
@@ -392,11 +395,17 @@ class TopicController(OneInput):
             (self._history.due or self._controller.is_reset) and not self._controller.is_changing
         )
 
-    async def _drain_updates(self, publishing: asyncio.Task[None] | None = None, *watching: asyncio.Task[None]) -> None:
+    async def _drain_updates(
+        self, publishing: asyncio.Task[None] | None, watching: Sequence[asyncio.Task[None]]
+    ) -> None:
         """End all tasks at a moment when no update is in progress.
 
         This also applies when the workflow was cancelled: a change in progress is completed, and updates are answered.
         Later updates go to the next run.
+
+        Args:
+            publishing: publishes what updates wait for; None if the topic was not opened.
+            watching: the others, which no update waits for.
         """
         await workflow.wait_condition(lambda: not self._controller.is_changing)
         await _cancel(*watching)
