@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.state import Failure
 from models.lifecycle.status import dated_note
 from models.topic_controller.input import ControllerInput
 from models.topic_controller.record import ControlledLayout
@@ -44,6 +45,8 @@ class ControllerSession:
         deleted: whether the topic is deleted.
         lost: error of the step that found another run in control; None before.
         is_reset: whether Temporal has reset this run: its state is old, and the next run reads the metadata store.
+        repeated_failure: the last failure of the step that a change in progress repeats, if the attempt before it
+            failed too.
         on_layout_change: callbacks for a new layout.
     """
 
@@ -55,6 +58,7 @@ class ControllerSession:
         self.deleted = False
         self.lost: BaseException | None = None
         self.is_reset = False
+        self.repeated_failure: Failure | None = None
         self.on_layout_change: list[Callable[[], None]] = []
         self._lock = asyncio.Lock()
 
@@ -89,6 +93,7 @@ class ControllerSession:
             try:
                 yield
             finally:
+                self.repeated_failure = None
                 self.set_doing("")
 
     @asynccontextmanager
@@ -146,6 +151,7 @@ class ControllerSession:
             on_conflict: repairs the cause of a conflict; if it raises, the step is not repeated.
         """
         started, backoff = workflow.now(), _FIRST_BACKOFF
+        last: Failure | None = None
         while True:
             try:
                 result = await self.run_step(step())
@@ -154,12 +160,14 @@ class ControllerSession:
                     raise
                 if on_conflict is not None and error.type == FailureKind.CONFLICT:
                     await on_conflict()
+                self.repeated_failure, last = last and failure_of(error), failure_of(error)
                 self.set_waiting(f"the next attempt, since the last one failed: {error.message}")
                 await workflow.sleep(backoff)
                 # After hours more rarely: each attempt stays in the history, and no run ends before the step is done.
                 longest = growing_pause(_MAX_BACKOFF, started, LONGEST_RETRY_PAUSE)
                 backoff = min(backoff * 2, longest)
             else:
+                self.repeated_failure = None
                 self.set_waiting("")
                 return result
 

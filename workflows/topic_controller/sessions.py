@@ -46,6 +46,8 @@ class Sessions:
         self._calls = controller.calls
         self._on_change = controller.show_status
         self._publication_due = True
+        #: Publications wait until the topic is open, and later for a change whose layout is stored already.
+        self._awaits_change = True
         self._restarting = False
         self._restart_now = False
         self._observing: list[asyncio.Task[Observation]] = []
@@ -62,7 +64,7 @@ class Sessions:
         A run that was reset publishes nothing: its segments may belong to other consumers by now.
         """
         # A publication that was cancelled is due again.
-        self._publication_due = True
+        self._publication_due, self._awaits_change = True, False
         while self._is_leading and not is_cancelled():
             await workflow.wait_condition(lambda: self._publication_due or not self._is_leading)
             self._publication_due = False
@@ -102,7 +104,8 @@ class Sessions:
 
         Raises:
             ApplicationError: no consumer is left, the subscription was deleted, another run is in control, or two
-                attempts to publish have failed in succession. The sessions stay, and are published when that succeeds.
+                attempts to publish, or to make a change for which that waits, have failed in succession. The sessions
+                stay, and are published when that succeeds.
         """
         subscription, names = request.subscription, request.consumers
         coordinator = self._state.coordinators.setdefault(subscription, Coordinator())
@@ -116,8 +119,13 @@ class Sessions:
         earlier = self._failed_publications.repeated
 
         def failure() -> Failure | None:
+            if all(map(is_published, names)):
+                return None
+            if self._awaits_change and self._controller.repeated_failure:
+                # Its next attempt may come after an hour.
+                return self._controller.repeated_failure
             repeated = self._failed_publications.repeated
-            return None if repeated is earlier or all(map(is_published, names)) else repeated
+            return None if repeated is earlier else repeated
 
         await workflow.wait_condition(
             lambda: not self._is_leading or all(map(is_published, names)) or failure() is not None
@@ -179,8 +187,9 @@ class Sessions:
 
     async def _use_layout(self, layout: ControlledLayout) -> None:
         """Use a newer layout, unless the change in progress does: it is from that, or from before a reset."""
-        self._publication_due = True
+        self._publication_due = self._awaits_change = True
         await workflow.wait_condition(lambda: not self._controller.is_changing)
+        self._awaits_change = False
         if self._controller.record.epoch < layout.epoch:
             self._controller.note(
                 f"the layout is at epoch {layout.epoch}; this run expected {self._controller.record.epoch}"

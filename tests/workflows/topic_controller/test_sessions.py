@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
@@ -15,6 +16,7 @@ from models.lifecycle.failures import FailureKind
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest, Unsubscription
 from models.topic_controller.observation import Observation
+from models.topic_controller.record import Change, Mutation
 from models.topic_controller.sessions import (
     ConsumerAssignment,
     Departures,
@@ -23,10 +25,10 @@ from models.topic_controller.sessions import (
     StoredSessions,
     SubscriptionChanges,
 )
-from models.topic_controller.state import OpenRequest
+from models.topic_controller.state import LayoutChange, OpenRequest
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.topic_controller.activities import Script, long_timers, status_of, until, until_taken
+from tests.workflows.topic_controller.activities import CREATED_MS, Script, long_timers, status_of, until, until_taken
 from tests.workflows.topic_controller.conftest import BILL, Start, register
 from workflows.topic_controller import sessions
 
@@ -307,6 +309,64 @@ async def test_a_publication_that_keeps_failing(stage: Harness, start: Start) ->
     assert await joining == {"b": (1,)}
     assert await register(run, "a") == {"a": (0,)}
     assert (await status_of(run)).waiting == ""
+
+
+async def test_a_change_that_keeps_failing_after_its_commit(stage: Harness, start: Start) -> None:
+    """Registrations are refused with its reason while their publication waits for it, and the sessions stay."""
+    script = Script()
+    script.say("commit", _committed_but_not_published(script))
+    run = await start(script)
+    splitting = asyncio.ensure_future(run.update("split", SplitRequest(segment=0)))
+    await until(run, lambda status: bool(status.waiting))
+    await _until_refused(stage, run, "a")
+    await _until_refused(stage, run, "b")
+    status = await status_of(run)
+    assert (status.consumers, status.doing) == ({BILL: 2}, "split of 0")
+    assert status.waiting.endswith("the last one failed: no permission")
+    script.say("commit", None)
+    await _while_time_passes(stage, splitting)
+    assert LayoutChange.model_validate(await splitting).epoch == 1
+    assert await register(run, "a", "b") == {"a": (0, 1), "b": ()}
+    assert (await status_of(run)).waiting == ""
+
+
+async def test_a_change_of_an_earlier_run_that_keeps_failing(stage: Harness) -> None:
+    """Registrations are refused with its reason until the topic is open."""
+    script = Script()
+    script.subscriptions[BILL] = SubscriptionKind.STREAM
+    script.record = script.record.with_pending(Mutation(change=Change.SPLIT, segments=(0,), epoch=0))
+    script.say("commit", _committed_but_not_published(script))
+    run = await stage.start(script)
+    await _until_refused(stage, run, "a")
+    script.say("commit", None)
+    await _while_time_passes(stage, asyncio.ensure_future(until(run, lambda status: not status.doing)))
+    assert await register(run, "a") == {"a": (0, 1)}
+    await run.update("delete", Deletion())
+    await run.handle.result()
+
+
+def _committed_but_not_published(script: Script) -> Callable[[object], NoReturn]:
+    def commit(_: object) -> NoReturn:
+        if script.record.pending:
+            script.record = script.record.with_commit(CREATED_MS + 1)
+        raise _DENIED.with_traceback(None)
+
+    return commit
+
+
+async def _while_time_passes(stage: Harness, waiting: asyncio.Future[Any]) -> None:
+    """Wait in small steps while time is skipped: a longer one would not end while a consumer is observed."""
+    async with asyncio.timeout(60):
+        while not waiting.done():
+            await stage.env.sleep(timedelta(seconds=1))
+
+
+async def _until_refused(stage: Harness, run: Run, consumer: str) -> None:
+    """Register a consumer, and let time pass until it is refused for a missing permission."""
+    refusing = asyncio.ensure_future(run.refusal("register", Registrations(subscription=BILL, consumers=(consumer,))))
+    await _while_time_passes(stage, refusing)
+    refusal = await refusing
+    assert (refusal.type, refusal.message) == (FailureKind.DENIED, "no permission")
 
 
 async def test_a_run_whose_publication_keeps_failing_continues_as_the_next(
