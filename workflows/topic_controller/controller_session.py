@@ -30,6 +30,9 @@ _FIRST_BACKOFF, _MAX_BACKOFF = timedelta(seconds=1), timedelta(minutes=1)
 _NEXT_WORKFLOW_TASK = timedelta(milliseconds=1)
 _IDLE = "IDLE"
 
+STEP_FAILURES = (ActivityError, ApplicationError)
+"""Exceptions of a step: it failed finally, or its answer cannot be read."""
+
 ResultT = TypeVar("ResultT")
 
 

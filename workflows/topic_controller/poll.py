@@ -9,11 +9,11 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.tasks import cancel_and_wait, is_cancelled
-from workflows.topic_controller.controller_session import ControllerSession
+from workflows.topic_controller.controller_session import STEP_FAILURES, ControllerSession
 
 DueT = TypeVar("DueT")
 
@@ -67,7 +67,7 @@ class Poll(Generic[DueT]):
         error = polling.exception()
         if error is None:
             await self._do(polling.result())
-        elif not isinstance(error, ActivityError):
+        elif not isinstance(error, STEP_FAILURES):
             raise error
         elif not is_cancelled_exception(error):
             await self._back_off(cause_of(error))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import is_cancelled_exception
 
 from activities.topic_controller import observers, sessions
 from models.lifecycle.failures import FailureKind
@@ -21,7 +21,7 @@ from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import failure_of, to_exception
 from workflows.lifecycle.migration import refused
 from workflows.lifecycle.tasks import is_cancelled, wait_for_end
-from workflows.topic_controller.controller_session import ControllerSession
+from workflows.topic_controller.controller_session import STEP_FAILURES, ControllerSession
 
 _PUBLISH = Call("Publish what consumers read")
 _FIND_DRAINED = Call("Ask brokers which segments are consumed")
@@ -56,7 +56,7 @@ class Sessions:
         # An observer that starts again has no answer until something changes, so nothing waits for one.
         self._failed_observations = _FailedAttempts(controller, "watch consumers")
         #: Why this run publishes nothing any more: another run is in control.
-        self.lost: ActivityError | None = None
+        self.lost: Exception | None = None
 
     async def coordinate(self) -> None:
         """Publish changes of assignments, together and one publication at a time, until another run is in control.
@@ -74,7 +74,7 @@ class Sessions:
             try:
                 await self._find_drained(record)
                 await self._publish()
-            except ActivityError as error:
+            except STEP_FAILURES as error:
                 self._publication_due = True
                 await self._back_off(self._failed_publications, error)
             else:
@@ -268,7 +268,7 @@ class Sessions:
                 self._apply(observation)
             else:
                 await self._use_layout(observation.layout)
-        elif not isinstance(error, ActivityError):
+        elif not isinstance(error, STEP_FAILURES):
             raise error
         elif not is_cancelled_exception(error):
             await self._back_off(self._failed_observations, error)
@@ -291,7 +291,7 @@ class Sessions:
         self._publication_due = True
         self._on_change()
 
-    async def _back_off(self, attempts: _FailedAttempts, error: ActivityError) -> None:
+    async def _back_off(self, attempts: _FailedAttempts, error: Exception) -> None:
         failure = failure_of(error)
         if failure.type == FailureKind.NOT_LEADER:
             self.lost = error

@@ -109,7 +109,7 @@ class Script(doubles.Script):
             return seen or await doubles.Hang().run()
         if call.step in ("await_prune", "await_scale"):
             return seen or later()
-        return getattr(self, f"_{call.step}")(*call.args)
+        return getattr(self, f"_{call.step}")(*call.args) if seen is None else seen
 
     def _open(self, opening: OpenRequest) -> OpenedTopic:
         if self.record.epoch < opening.epoch:

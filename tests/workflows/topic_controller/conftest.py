@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest_asyncio
 from temporalio.client import WorkflowFailureError
@@ -24,8 +25,8 @@ async def start(stage: Harness) -> AsyncIterator[Start]:
     """Starts controllers of topics with an ordered subscription, and ends them: while one observes, no time passes."""
     started: list[Run] = []
 
-    async def start(script: Script, *, history_limit: int = 0) -> Run:
-        run = await stage.start(script, history_limit=history_limit)
+    async def start(script: Script, *, history_limit: int = 0, **input: Any) -> Run:
+        run = await stage.start(script, history_limit=history_limit, **input)
         started.append(run)
         await run.update("create_subscription", SubscriptionRequest(name=BILL))
         return run

@@ -91,6 +91,19 @@ async def test_another_layout_is_observed_at_once(start: Start) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize("step", ["observe", "publish_assignments", "find_drained", "await_prune", "await_scale"])
+async def test_an_answer_that_cannot_be_read(start: Start, step: str) -> None:
+    """The controller notes it, waits, and repeats the step; a worker of another version may have answered."""
+    script = Script(**{step: ["unreadable", None]})
+    run = await start(script, auto_scale={})
+    await run.update("split", SplitRequest(segment=0))
+    registering = asyncio.ensure_future(register(run, "a"))
+    reason = f"the answer of topic_controller_{step} cannot be read"
+    await until(run, lambda status: any(reason in note for note in status.notes))
+    await registering
+    assert await run.running()
+
+
 async def _completed(run: Run) -> set[int]:
     """Return the activities that have answered, by the numbers of the events that scheduled them."""
     events = (await run.handle.fetch_history()).events
