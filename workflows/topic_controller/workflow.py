@@ -84,6 +84,8 @@ class TopicController(OneInput):
         self._history = HistoryLimit()
         #: Accepted registrations whose consumers have no session yet.
         self._joining: list[Registrations] = []
+        #: Accepted creations of subscriptions that have not ended yet.
+        self._subscribing: list[SubscriptionRequest] = []
         self._loop = asyncio.get_running_loop()
         # Temporal gives a workflow that is reset a new random seed.
         workflow.register_random_seed_callback(self._reset)
@@ -162,27 +164,31 @@ class TopicController(OneInput):
     @workflow.update(description="Create a subscription, at the start of every segment, or at its end.")
     async def create_subscription(self, request: SubscriptionRequest) -> None:
         """Create the cursors of a subscription, and register it; idempotent."""
-        async with self._controller.exclusive(f"create subscription {request.name}"):
-            await self._controller.run_step(
-                self._controller.calls.ask(topic.subscribe, Call(f"Create subscription {request.name}"), request)
-            )
-            if request.name not in self._state.subscriptions:
-                self._controller.note(f"subscription {request.name} created{by()}")
-            self._state.subscriptions[request.name] = request.kind
+        # Counted from now on: other updates are checked before it is registered.
+        self._subscribing.append(request)
+        try:
+            async with self._controller.exclusive(f"create subscription {request.name}"):
+                await self._controller.run_step(
+                    self._controller.calls.ask(topic.subscribe, Call(f"Create subscription {request.name}"), request)
+                )
+                if request.name not in self._state.subscriptions:
+                    self._controller.note(f"subscription {request.name} created{by()}")
+                self._state.subscriptions[request.name] = request.kind
+        finally:
+            self._subscribing.remove(request)
 
     @create_subscription.validator
     def check_create_subscription(self, request: SubscriptionRequest) -> None:
-        """Refuse a subscription that exists with another kind."""
-        kind = self._state.subscriptions.get(request.name, request.kind)
+        """Refuse a subscription that exists with another kind, or exceeds the limit; those under way count too."""
+        # As in `check_register`, the handler does not repeat the limit.
+        subscriptions = {other.name: other.kind for other in self._subscribing} | self._state.subscriptions
+        kind = subscriptions.get(request.name, request.kind)
         if kind is not request.kind:
             raise refused(f"subscription {request.name} is {kind}, and not {request.kind}")
-        if (
-            request.name not in self._state.subscriptions
-            and len(self._state.subscriptions) >= MAX_SUBSCRIPTIONS_OF_TOPIC
-        ):
+        if request.name not in subscriptions and len(subscriptions) >= MAX_SUBSCRIPTIONS_OF_TOPIC:
             raise refused(
-                f"the topic has {len(self._state.subscriptions):,} subscriptions, and at most "
-                f"{MAX_SUBSCRIPTIONS_OF_TOPIC:,} are allowed; delete subscriptions that are not needed"
+                f"the topic has {len(subscriptions):,} subscriptions, and at most {MAX_SUBSCRIPTIONS_OF_TOPIC:,} are "
+                "allowed; delete subscriptions that are not needed"
             )
 
     @workflow.update(description="Delete a subscription with its cursors on all segments.")

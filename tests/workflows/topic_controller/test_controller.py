@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import ProgressReport, WaitKind, WaitReason
 from models.segments.segment import SubscriptionKind
+from models.topic_controller.admission import MAX_SUBSCRIPTIONS_OF_TOPIC
 from models.topic_controller.input import (
     ControllerUrls,
     Deletion,
@@ -140,6 +141,28 @@ async def test_a_change_that_brokers_refuse_is_given_up(stage: Harness) -> None:
     split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
     assert (split.epoch, split.sealed, [segment.segment_id for segment in split.made]) == (1, (0,), [6, 7])
     assert await layout_of(run) == script.record.plain
+
+
+async def test_subscriptions_that_are_created_at_once(stage: Harness) -> None:
+    """Subscriptions under way count for the limit, and have their kind, until they fail."""
+    creating = Hang(failure=_broken())
+    script = Script(subscribe=[creating, None])
+    names = [f"s{number}" for number in range(MAX_SUBSCRIPTIONS_OF_TOPIC)]
+    script.subscriptions = dict.fromkeys(names[1:], SubscriptionKind.STREAM)
+    run = await stage.start(script)
+    await run.update("stats", None)
+    failing = asyncio.ensure_future(run.refusal("create_subscription", SubscriptionRequest(name=names[0])))
+    await creating.entered()
+    async with run.within(60):
+        refusal = await run.refusal("create_subscription", SubscriptionRequest(name="other"))
+    assert "the topic has 200 subscriptions, and at most 200 are allowed" in refusal.message
+    queue = SubscriptionRequest(name=names[0], kind=SubscriptionKind.QUEUE)
+    assert "is STREAM, and not QUEUE" in (await run.refusal("create_subscription", queue)).message
+    again = asyncio.ensure_future(run.update("create_subscription", SubscriptionRequest(name=names[0])))
+    creating.release()
+    assert (await failing).message == "broken"
+    await again
+    assert len((await status_of(run)).subscriptions) == MAX_SUBSCRIPTIONS_OF_TOPIC
 
 
 async def test_a_lost_compare_and_set_is_redone(stage: Harness) -> None:
