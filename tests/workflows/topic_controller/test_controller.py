@@ -305,6 +305,22 @@ async def test_a_topic_that_cannot_be_opened_fails(stage: Harness) -> None:
     assert (failure.type, failure.message) == (FailureKind.CONFLICT, "broken")
 
 
+async def test_a_change_of_an_earlier_run_that_was_removed(stage: Harness) -> None:
+    """The first run ends with the refusal if it cannot finish it; one that continues another run notes it."""
+    sealing = Hang(failure=_broken())
+    script = Script(seal=sealing)
+    before = script.record
+    script.record = before.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=0))
+    run = await stage.start(script)
+    await sealing.entered()
+    script.record = before.with_controller_urls(("http://x",))
+    sealing.release()
+    async with asyncio.timeout(30):
+        failure = await run.typed_failure()
+    expected = "the split of 1 was removed from the layout, which is at epoch 1; decide again"
+    assert (failure.type, failure.message) == (FailureKind.REFUSED, expected)
+
+
 async def test_a_cancellation_waits_for_a_change(stage: Harness) -> None:
     """A controller that is cancelled during a split ends when that is done."""
     hang = Hang()
