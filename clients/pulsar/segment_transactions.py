@@ -6,12 +6,16 @@ the transaction is applied to the segment: the broker stores up to where they ma
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter
+from typing import TypeVar
+
+from pydantic import ValidationError
 
 from clients.cas.store import CasReader
+from clients.errors import StoreConflict
 from clients.pulsar.admin.answers import Answer
 from clients.pulsar.names import SegmentName
 from clients.pulsar.wire.position import EntryPosition
+from models.base import faults
 
 _OPERATIONS = "/txn/op"
 _COUNTER = "__seq_counter__"
@@ -28,23 +32,42 @@ class _Watermark(Answer):
     entry_id: int
 
 
-_OPERATION = TypeAdapter(_Operation)
-_WATERMARK = TypeAdapter(_Watermark)
+_AnswerT = TypeVar("_AnswerT", bound=Answer)
 
 
 def has_open_transactions(store: CasReader, segment: SegmentName) -> bool:
-    """Return whether transactions have written to a segment whose end is not applied to it yet."""
+    """Return whether transactions have written to a segment whose end is not applied to it yet.
+
+    Raises:
+        StoreConflict: the record of an operation cannot be read.
+    """
     paths = (f"{_OPERATIONS}/{name}" for name in store.children(_OPERATIONS) if not name.endswith(_COUNTER))
-    nodes = (store.get(path) for path in paths)
-    operations = (_OPERATION.validate_json(node.value) for node in nodes if node is not None)
-    return any(operation.kind == "WRITE" and operation.segment == str(segment) for operation in operations)
+    operations = (_read(store, path, _Operation) for path in paths)
+    return any(
+        operation is not None and operation.kind == "WRITE" and operation.segment == str(segment)
+        for operation in operations
+    )
 
 
 def readable_position(store: CasReader, segment: SegmentName) -> EntryPosition | None:
-    """Return the last entry that consumers may read, as brokers with transactions store it; None without one."""
-    node = store.get(segment.watermark_path)
-    if node is None:
-        return None
-    watermark = _WATERMARK.validate_json(node.value)
+    """Return the last entry that consumers may read, as brokers with transactions store it; None without one.
+
+    Raises:
+        StoreConflict: its record cannot be read.
+    """
+    watermark = _read(store, segment.watermark_path, _Watermark)
     # Before the first entry of a ledger that number is -1.
-    return EntryPosition(watermark.ledger_id, watermark.entry_id) if watermark.entry_id >= 0 else None
+    if watermark is None or watermark.entry_id < 0:
+        return None
+    return EntryPosition(watermark.ledger_id, watermark.entry_id)
+
+
+def _read(store: CasReader, path: str, record: type[_AnswerT]) -> _AnswerT | None:
+    node = store.get(path)
+    try:
+        return None if node is None else record.model_validate_json(node.value)
+    except ValidationError as error:
+        raise StoreConflict(
+            f"{path} in {store.url} holds no record of transactions that this version can read ({faults(error)}); copy "
+            "with a version that supports these brokers"
+        ) from error

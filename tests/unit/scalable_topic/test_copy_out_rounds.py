@@ -161,6 +161,16 @@ def test_open_transactions(*, operations: dict[str, object], is_open: bool) -> N
         segments.require_readable(SEGMENT)
 
 
+@pytest.mark.parametrize("path", ["/txn/op/1_0-00000000000000000001", TOPIC.watermark_path])
+def test_records_of_transactions_that_cannot_be_read(path: str) -> None:
+    """They are refused with their path, and what to do."""
+    store = MemoryStore()
+    store.create(path, b"\x00")
+    segments = Segments(store, (7,))
+    with pytest.raises(StoreConflict, match=rf"{path} in .* that this version can read .*; copy with a version"):
+        segments.require_readable(SEGMENT)
+
+
 def test_a_segment_that_was_a_regular_topic() -> None:
     """Its transactions are not those of segments, and have ended before its migration."""
     layout = SegmentLayout.migrated(["persistent://shop/orders/new"], 0)
