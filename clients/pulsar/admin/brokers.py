@@ -94,10 +94,6 @@ class BrokersReader:
         """Return the names of the settings that can be changed while brokers run."""
         return self._endpoint.get_as(NAMES, "/brokers/configuration")
 
-    def dynamic_values(self) -> dict[str, str]:
-        """Return the changed dynamic settings, which apply to all brokers of the cluster."""
-        return self._endpoint.get_as(STRINGS, "/brokers/configuration/values")
-
 
 class Brokers(BrokersReader):
     """Brokers, with the calls that change them."""
@@ -113,14 +109,6 @@ class Brokers(BrokersReader):
             AdminServerError: it could not.
         """
         self._calls.get("/brokers/health", {"topicVersion": "V2"})
-
-    def set_dynamic(self, name: str, value: str) -> None:
-        """Change a setting of all brokers of the cluster, now and after restarts."""
-        self._calls.post(f"/brokers/configuration/{encoded(name)}/{encoded(value)}")
-
-    def remove_dynamic(self, name: str) -> None:
-        """Reset a setting to what `broker.conf` says, after a restart of the brokers."""
-        self._calls.delete(f"/brokers/configuration/{encoded(name)}")
 
 
 def broker_addresses(data: bytes | str) -> set[str]:

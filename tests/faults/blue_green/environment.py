@@ -26,6 +26,7 @@ from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.blue_green.environment import BLUE, Clusters
+from tests.support.clients.dynamic_settings import dynamic_values
 
 _ACCESS = AdminAccess(timeout=30)
 _NOTES = (CLAIM, f"{CLAIM}-namespaces", f"{CLAIM}-clients")
@@ -105,7 +106,7 @@ class BlueAndGreen:
         return ClusterState(
             flags=self.flags(names),
             rates={name: blue.namespaces.publish_rate(name) for name in names},
-            settings=blue.brokers.dynamic_values(),
+            settings=dynamic_values(blue),
             running=[self._running(url) for url in self.blue.admin_urls],
             cluster=blue.clusters.migration(BLUE),
             notes=dict(self.notes()),

@@ -23,6 +23,7 @@ from models.lifecycle.claim import Attempt, Claim
 from models.store_url import parse_store_url
 from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
+from tests.support.clients.dynamic_settings import dynamic_values, remove_dynamic, set_dynamic
 from tests.support.waiting import wait_for
 
 SHEDDING, CLOSING = "loadBalancerSheddingEnabled", "brokerCloseInactiveTopicsEnabled"
@@ -74,7 +75,7 @@ def test_settings_are_restored_after_a_lost_attempt(clusters: Clusters, steps: S
     held = {name: value for name, value in KEEP_LOADED.items() if before.get(name, value) != value}
     steps.begin()
     assert _settings(clusters) == held
-    clusters.blue_admin.brokers.set_dynamic(SHEDDING, before[SHEDDING])
+    set_dynamic(clusters.blue_admin, SHEDDING, before[SHEDDING])
     released = steps.whole(cluster.release)
     assert (released.restored, released.notes) == (len(held), ())
     assert not _settings(clusters)
@@ -106,10 +107,10 @@ def test_setting_of_an_operator_stays_set(clusters: Clusters, steps: Steps) -> N
 
     Inactive topics are closed by no broker in the meantime, where brokers can do that.
     """
-    brokers = clusters.blue_admin.brokers
-    names = [name for name in (SHEDDING, CLOSING) if name in brokers.dynamic_names()]
+    admin = clusters.blue_admin
+    names = [name for name in (SHEDDING, CLOSING) if name in admin.brokers.dynamic_names()]
     for name in names:
-        brokers.set_dynamic(name, "true")
+        set_dynamic(admin, name, "true")
     try:
         wait_for(
             "the settings", lambda: all(running[name] == "true" for running in _running(clusters) for name in names), 30
@@ -120,7 +121,7 @@ def test_setting_of_an_operator_stays_set(clusters: Clusters, steps: Steps) -> N
         assert _settings(clusters) == dict.fromkeys(names, "true")
     finally:
         for name in names:
-            brokers.remove_dynamic(name)
+            remove_dynamic(admin, name)
 
 
 def test_address_of_another_cluster_is_not_replaced(clusters: Clusters, steps: Steps) -> None:
@@ -168,7 +169,7 @@ def test_late_attempt_does_not_redirect_all_clients(clusters: Clusters, steps: S
 
 
 def _settings(clusters: Clusters) -> dict[str, str]:
-    return clusters.blue_admin.brokers.dynamic_values()
+    return dynamic_values(clusters.blue_admin)
 
 
 def _running(clusters: Clusters) -> list[dict[str, str | None]]:

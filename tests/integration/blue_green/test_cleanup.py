@@ -16,6 +16,7 @@ from models.blue_green.claims import BlueGreenClaim
 from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
+from tests.support.clients.dynamic_settings import dynamic_values
 from tests.support.waiting import wait_for
 
 
@@ -171,7 +172,7 @@ def test_blue_is_as_before_when_green_is_away(clusters: Clusters) -> None:
     released = steps.whole(cluster.release)
     assert released.restored > 0
     assert "the claim on green was not released" in released.not_released
-    assert clusters.blue_admin.brokers.dynamic_values() == {}
+    assert dynamic_values(clusters.blue_admin) == {}
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
     assert clusters.blue_admin.namespaces.inactive_topics(namespace) is None
     with steps.task() as task, task.blue.store() as blue:

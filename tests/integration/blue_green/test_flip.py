@@ -25,6 +25,7 @@ from models.blue_green.input import IdleSubscriptions
 from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
+from tests.support.clients.dynamic_settings import dynamic_values
 from tests.support.waiting import wait_for
 
 # The library has no types.
@@ -123,10 +124,10 @@ def test_undrained_topics_are_watched(clusters: Clusters, steps: Steps) -> None:
     steps.quiesce()
     steps.batch(flip.flip)
     assert steps.batch(drain.drain).remaining
-    held = admin.brokers.dynamic_values()
+    held = dynamic_values(admin)
     assert held
     assert steps.whole(cluster.complete).undrained == (namespace,)
-    assert admin.brokers.dynamic_values() == held
+    assert dynamic_values(admin) == held
     assert steps.whole(grace.census).undrainable == ()
     admin.topics.unload(topic)
     wait_for("the topic out of memory", lambda: check_topic(admin, topic).blocked, 20)
@@ -135,7 +136,7 @@ def test_undrained_topics_are_watched(clusters: Clusters, steps: Steps) -> None:
     assert "subscriptions s" in undrainable
     (note,) = steps.whole(cluster.finish).notes
     assert note.startswith(f"{namespace} has topics on blue that are not drained")
-    assert admin.brokers.dynamic_values() == {}
+    assert dynamic_values(admin) == {}
 
 
 def test_no_client_creates_a_topic_while_the_flag_is_off(

@@ -28,6 +28,7 @@ from pulsar_devstack.servers.server_releases import chosen_release
 from pulsar_devstack.servers.stack import StackSpec
 from pulsar_devstack.traffic.pulsar_client import pulsar
 from tests.support.clients.destinations import LOOPBACK_PLAIN
+from tests.support.clients.dynamic_settings import dynamic_values, remove_dynamic, set_dynamic
 from tests.support.clients.pulsar_auth import SUPERUSER, TokenKey
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for, wait_until_equal
@@ -85,13 +86,13 @@ def test_brokers(admin: PulsarAdmin, urls: tuple[str, str]) -> None:
     brokers.check_health()
     name = "maxConcurrentLookupRequest"
     assert name in brokers.dynamic_names()
-    brokers.set_dynamic(name, "4321")
-    assert brokers.dynamic_values() == {name: "4321"}
+    set_dynamic(admin, name, "4321")
+    assert dynamic_values(admin) == {name: "4321"}
     wait_until_equal("the broker", lambda: brokers.runtime_configuration()[name], "4321", 10)
-    brokers.remove_dynamic(name)
-    assert brokers.dynamic_values() == {}
+    remove_dynamic(admin, name)
+    assert dynamic_values(admin) == {}
     with pytest.raises(AdminPreconditionFailed):
-        brokers.set_dynamic("clusterName", "other")
+        set_dynamic(admin, "clusterName", "other")
 
 
 def test_clusters(admin: PulsarAdmin) -> None:

@@ -21,7 +21,6 @@ _REMOVING = {
     "topics": {"delete", "delete_partitioned", "terminate", "unload"},
     "schemas": {"delete"},
     "namespaces": {"delete", "unload", "set_migrated"},
-    "brokers": {"set_dynamic", "remove_dynamic"},
     "tenants": {"delete"},
 }
 
