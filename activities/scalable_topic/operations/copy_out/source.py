@@ -112,8 +112,10 @@ class CopySource:
         if last is None or last < readable:
             raise StoreConflict(
                 f"the broker of {topic} names {last or 'none'} as its last message, although consumers may read up to "
-                f"{readable}; if an aborted transaction sent that one, send another message. Then unload the namespace "
-                f"(pulsar-admin namespaces unload {self._name.namespace_path}), and copy again"
+                f"{readable}: with transactionCoordinatorEnabled it keeps its first answer until it loads the segment "
+                "again, and producers have sent since. Stop producers; if an aborted transaction sent the newest "
+                f"message, send another one. Then unload the namespace (pulsar-admin namespaces unload "
+                f"{self._name.namespace_path}), and copy again"
             )
 
     def has_more(self, segment: SegmentInfo, after: EntryPosition) -> bool:
