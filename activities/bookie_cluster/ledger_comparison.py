@@ -18,13 +18,14 @@ from activities.bookie_cluster.ledgers import (
     read_known,
     require_decodable,
     scan,
+    still_needed,
 )
 from activities.bookie_cluster.progress import SwitchProgress
 from activities.pulsar.registrations import Service, brokers, brokers_mark
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
 from clients.store import StoreReader
-from models.bookie_cluster.input import BookieCluster
+from models.bookie_cluster.input import BookieCluster, Direction
 from models.bookie_cluster.results import CopySummary
 
 
@@ -185,6 +186,8 @@ class LedgerComparison:
         # mutant: bookie-cluster/a-ledger-that-cannot-be-decoded-counts-as-lost
         require_decodable(source, target, named)
         chosen = moving(task.input, task.ends.source.name, source, named)
+        if task.direction is Direction.BACK:  # mutant: bookie-cluster/lost-copies-count-as-deleted
+            chosen = still_needed(chosen, target, named, verified)
         return LedgerComparison(
             source=source,
             target=target,

@@ -277,6 +277,29 @@ def orphans(
     ]
 
 
+def still_needed(ledgers: Ledgers, target: Ledgers, named: ReferenceTable, verified: Verified) -> Ledgers:
+    """Return the ledgers of a rollback without those that brokers on the source have deleted.
+
+    Brokers may have run there since ledgers were copied, for a while or by mistake: the other cluster still has what
+    they deleted, and bookies refuse its ids.
+
+    Args:
+        ledgers: those that would be copied back.
+        target: all of the cluster that they would be copied to.
+        named: what Pulsar's metadata refer to.
+        verified: what both clusters had, in either direction.
+    """
+    return ledgers.where(
+        lambda ledger: (
+            ledger.ledger_id in target
+            # mutant: bookie-cluster/what-is-referred-to-is-not-copied-back
+            or ledger.ledger_id in named
+            # mutant: bookie-cluster/deleted-ledgers-are-copied-back
+            or not (ledger.ledger_id in verified.copies or ledger.ledger_id in verified.originals)
+        )
+    )
+
+
 @dataclass
 class Verified:
     """Ledgers of which both sides were compared in full.

@@ -20,7 +20,7 @@ from clients.bookkeeper.metadata import LedgerState
 from clients.errors import StoreConflict, StoreUnsupported, Superseded
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
-from models.bookie_cluster.input import BookieCluster
+from models.bookie_cluster.input import BookieCluster, Direction
 from models.bookie_cluster.results import CopySummary, TailCopy
 from tests.support.bookie_cluster.in_memory import MemorySwitch
 from tests.support.bookie_cluster.records import by_id, ledger, reference
@@ -40,6 +40,7 @@ class Scene(MemorySwitch):
         mark: changes whenever one comes or goes.
         deleted: ids that were deleted from the target.
         full_verify: whether all is compared again.
+        direction: of the switch; in a rollback `b` is left.
         undecodable: ledgers of the source that cannot be decoded.
         begun: how often the copy began.
         copies: how often something was copied.
@@ -54,6 +55,7 @@ class Scene(MemorySwitch):
         self.mark = 1
         self.deleted: list[int] = []
         self.full_verify = False
+        self.direction = Direction.FORWARD
         self.begun = self.copies = 0
         self.looked = 0
         self.undecodable: dict[int, str] = {}
@@ -64,14 +66,15 @@ class Scene(MemorySwitch):
 
     def run(self) -> TailCopy:
         """Copy the tail."""
-        task = self.task(ledgers="all", full_verify=self.full_verify)
+        task = self.task(self.direction, ledgers="all", full_verify=self.full_verify)
         return copy_tail_of(task, self)
 
     def scan(self, cluster: BookieCluster, earlier: Ledgers) -> Ledgers:
         """Return the ledgers of `a` or `b`."""
         del earlier
-        ledgers = by_id((self.source if cluster.name == "a" else self.target).values())
-        if cluster.name == "a":
+        is_left = cluster.name == ("a" if self.direction is Direction.FORWARD else "b")
+        ledgers = by_id((self.source if is_left else self.target).values())
+        if is_left:
             ledgers.undecodable = self.undecodable
         return ledgers
 
@@ -175,6 +178,25 @@ def test_only_the_compared_copy_is_an_orphan(scene: Scene) -> None:
     scene.target[3] = ledger(3, mzxid=77)
     assert scene.run().removed == 0
     assert scene.deleted == []
+
+
+def test_a_rollback_does_not_bring_back_what_brokers_on_the_source_deleted() -> None:
+    """Ledgers that the source had, lacks now, and that nothing names are not copied back; all others are."""
+    scene = Scene([ledger(number) for number in (1, 2, 3, 4, 5)], [ledger(1)])
+    scene.direction = Direction.BACK
+    scene.named = [reference(1), reference(4)]
+    # 2 came from the source, 3 and 4 were copied back before; 5 was created in the target.
+    scene.verified = Verified(copies={3: 7, 4: 7}, originals={number: ledger(number).mzxid for number in (1, 2)})
+    assert scene.run().checked == 3
+    assert sorted(scene.target) == [1, 4, 5]
+
+
+def test_a_copy_that_was_lost_is_copied_again(scene: Scene) -> None:
+    """Forward, what was verified and is gone in the target is copied again: only the source knows what is deleted."""
+    scene.named = []
+    del scene.target[2]
+    assert scene.run().checked == 2
+    assert 2 in scene.target
 
 
 @pytest.mark.parametrize("moment", ["copied", "compared", "referred", "removed"])
