@@ -270,6 +270,7 @@ def orphans(
         (number, copy.version)
         for number, mzxid in chain(verified.copies.items(), begun)
         if number not in source  # mutant: bookie-cluster/copies-of-living-ledgers-are-deleted
+        and number not in source.undecodable  # mutant: bookie-cluster/copies-of-undecodable-ledgers-are-deleted
         and number not in named  # mutant: bookie-cluster/copies-that-are-referred-to-are-deleted
         and (copy := target.get(number)) is not None
         # Only the node that was compared; another one belongs to another client.

@@ -93,6 +93,7 @@ MUTANTS = mutants(
             "bookie-cluster/copies-that-are-referred-to-are-deleted": drop,
             "bookie-cluster/ledgers-of-others-are-deleted": drop,
             "bookie-cluster/copies-of-living-ledgers-are-deleted": without(0),
+            "bookie-cluster/copies-of-undecodable-ledgers-are-deleted": drop,
             "bookie-cluster/what-is-referred-to-is-not-copied-back": drop,
             "bookie-cluster/deleted-ledgers-are-copied-back": becomes("True"),
             "bookie-cluster/lost-copies-count-as-deleted": becomes("True"),

@@ -180,6 +180,13 @@ def test_only_the_compared_copy_is_an_orphan(scene: Scene) -> None:
     assert scene.deleted == []
 
 
+def test_a_copy_whose_original_cannot_be_decoded_is_kept(scene: Scene) -> None:
+    """A ledger that a newer BookKeeper wrote is not taken for a deleted one, whose copy would be deleted."""
+    scene.undecodable = {3: "ledger 3: it has format version '4'"}
+    assert scene.run().removed == 0
+    assert scene.deleted == []
+
+
 def test_a_rollback_does_not_bring_back_what_brokers_on_the_source_deleted() -> None:
     """Ledgers that the source had, lacks now, and that nothing names are not copied back; all others are."""
     scene = Scene([ledger(number) for number in (1, 2, 3, 4, 5)], [ledger(1)])
