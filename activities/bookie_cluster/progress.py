@@ -89,8 +89,14 @@ class SwitchProgress:
         Raises:
             StoreConflict: a newer attempt has taken over.
         """
-        self._clear(BEGUN)
-        self._append(BEGUN, [[ledger, *begun] for ledger, begun in ledgers.items()])
+        top = f"{self._top}/{BEGUN}"
+        earlier = self._store.children(top)
+        first = max((int(child) for child in earlier), default=-1) + 1
+        # Written before the earlier record is removed, and read after it: nothing is lost if this attempt ends halfway.
+        for number, chunk in enumerate(pack([ledger, *begun] for ledger, begun in ledgers.items()), first):
+            self._registry.put(_node(top, number), chunk)
+        for child in earlier:
+            self._registry.remove(f"{top}/{child}")
 
     def add_failed(self, ledgers: Mapping[int, str]) -> None:
         """Remember ledgers that could not be copied, or that differ.

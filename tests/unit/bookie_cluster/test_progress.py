@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.bookie_cluster.progress import NODE_BYTES, SwitchProgress, pack, read_verified
+from activities.bookie_cluster.progress import NODE_BYTES, SwitchProgress, pack, read_begun, read_verified
+from clients.bookkeeper.copy_result import Begun
 from clients.cas.claims import ClaimKeeper
 from clients.errors import Superseded
 from clients.pulsar.records.bookie_registry import BookieRegistry
@@ -42,6 +44,14 @@ class _Reader:
             Record(path, node.value, node.version, 0, 0, 0, 0) if node else None
             for path, node in zip(paths, nodes, strict=True)
         ]
+
+
+class _Crash(Exception):
+    """The worker ended."""
+
+
+def _crash() -> None:
+    raise _Crash
 
 
 class Attempts:
@@ -105,6 +115,25 @@ def test_a_later_comparison_decides() -> None:
     progress.take_back([2, 3])
     progress.add_verified({3: 23})
     assert dict(read_verified(attempts.reader(), TOP)) == {1: 11, 3: 23}
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_open_copies_are_known_wherever_an_attempt_ends(writes: int) -> None:
+    """An attempt that ends while it records how far open copies are leaves the earlier record, or the new one."""
+    attempts = Attempts()
+    progress = attempts.begin()
+    old, new = ({number: Begun(through, 0, 5) for number in (1, 2)} for through in (3, 7))
+    progress.set_begun(old)
+    attempts.store.before_next_writes(*[lambda: None] * writes, _crash)
+    with suppress(_Crash):
+        progress.set_begun(new)
+    assert read_begun(attempts.reader(), TOP) in (old, new)
+    attempts.store.before_next_writes(lambda: None)
+    progress.set_begun(new)
+    progress.set_begun({1: Begun(8, 0, 5)})
+    assert read_begun(attempts.reader(), TOP) == {1: Begun(8, 0, 5)}
+    progress.set_begun({})
+    assert read_begun(attempts.reader(), TOP) == {}
 
 
 def test_another_scope_starts_again() -> None:
