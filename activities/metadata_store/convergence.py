@@ -40,7 +40,8 @@ class CopiedLateWrites(NamedTuple):
         copied: number of copied paths.
         contested: paths that were written on both sides since the commit, as far as this worker knows them.
         quiet: no service was seen to write to the source any more.
-        not_deleted: records that are gone in the source, and were not deleted in the target.
+        not_deleted: records that are gone in the source, and were not deleted in the target, as far as this worker
+            knows them.
         foreign: copied paths that are not Pulsar's: written by a tool, not by a service.
     """
 
@@ -185,7 +186,8 @@ def follow_once(
     late, contested = changes.dirty, changes.watch.contested
     if not late.paths:
         # During a gap, writes are not seen.
-        return CopiedLateWrites(0, tuple(sorted(contested)), quiet=not changes.gap)
+        retained = len(changes.watch.retained)
+        return CopiedLateWrites(0, tuple(sorted(contested)), quiet=not changes.gap, not_deleted=retained)
     paths = late.paths
     deletions = services and (len(paths) <= _MOST_DELETIONS or len(replica.gone(paths, commit)) <= _MOST_DELETIONS)
     own = frozenset(filter(is_pulsars, paths))
@@ -193,12 +195,14 @@ def follow_once(
     others = replica.apply_untouched(paths - own, commit, deletions=deletions)
     # Kept: if this attempt's result is lost, the next attempt finds these paths clean.
     contested |= done.contested | others.contested  # mutant: metadata-store/a-repeated-check-forgets-contested-records
+    # mutant: metadata-store/a-repeated-check-forgets-what-was-not-deleted
+    changes.watch.retained = changes.watch.retained - paths | done.retained | others.retained
     changes.watch.mark_clean(late.paths, late.mark)
     copied, foreign = done.written + done.deleted, others.written + others.deleted
     return CopiedLateWrites(
         copied + foreign,
         tuple(sorted(contested)),
         quiet=not copied and not changes.gap,
-        not_deleted=len(done.retained) + len(others.retained),
+        not_deleted=len(changes.watch.retained),
         foreign=foreign,
     )

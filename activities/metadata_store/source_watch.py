@@ -41,6 +41,8 @@ class SourceWatch(Closeable):
         self.late_writes: dict[bytes, int] = {}
         #: Paths that were written on both sides after the commit.
         self.contested: set[bytes] = set()
+        #: Paths that are gone in the source, and were not deleted in the target.
+        self.retained: set[bytes] = set()
         self._lock = threading.RLock()
         self._feed: ChangeFeed | None = None
         self._missed = "this worker did not watch the source from the start"

@@ -162,7 +162,7 @@ class LateWrites(Result):
 
     Attributes:
         contested: those of earlier checks too, as far as the worker knows them.
-        not_deleted: records that are gone in the source, and were not deleted in the target.
+        not_deleted: records that are gone in the source, and were not deleted in the target; as `contested`.
         foreign: number of copied records that are not Pulsar's.
     """
 

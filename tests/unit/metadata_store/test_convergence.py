@@ -24,6 +24,7 @@ class Scene:
         dirty: the paths that each round finds, one after another; none when these are used up.
         seconds: how long each search for changes takes, one after another; no time when these are used up.
         copied: the paths that were copied, round by round.
+        keeps_deleted: after the commit, the paths that change are deleted in the source, and kept in the target.
     """
 
     def __init__(self, dirty: list[set[bytes]], seconds: list[float]) -> None:
@@ -31,7 +32,8 @@ class Scene:
         self.copied: list[set[bytes]] = []
         self.now = 100.0
         self.marks = 0
-        self.contested = set[bytes]()
+        self.contested, self.retained = set[bytes](), set[bytes]()
+        self.keeps_deleted = False
 
     def changes(self, *_: object) -> Any:
         """Search for changes; that takes time."""
@@ -49,7 +51,9 @@ class Scene:
         """Take paths as equal."""
 
     def apply_untouched(self, paths: Collection[bytes], *_: object, **__: object) -> Followed:
-        """Copy after the commit."""
+        """Copy after the commit; or find that all paths were deleted in the source, and keep them."""
+        if self.keeps_deleted:
+            return Followed(0, 0, frozenset(), frozenset(paths))
         return Followed(len(paths), 0, frozenset(), frozenset())
 
     def converge(self, *arguments: Any) -> None:
@@ -131,3 +135,17 @@ def test_late_foreign_writes_are_not_counted(monkeypatch: pytest.MonkeyPatch) ->
     for copied, quiet in ((1, True), (2, False)):
         late = convergence.follow_once(task, replica, CommitPoint(1, 1))
         assert (late.copied, late.foreign, late.quiet) == (copied, 1, quiet)
+
+
+def test_a_repeated_check_reports_again_what_was_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the result of a check is lost, the next one reports what it kept, until that is in the source again."""
+    scene = Scene([{OWN, FOREIGN}, set(), {OWN}, set()], [])
+    monkeypatch.setattr(convergence, "all_changes", scene.late_changes)
+    replica: Any = scene
+    task: Any = None
+    scene.keeps_deleted = True
+    for expected in (2, 2):
+        assert convergence.follow_once(task, replica, CommitPoint(1, 1)).not_deleted == expected
+    scene.keeps_deleted = False
+    for expected in (1, 1):
+        assert convergence.follow_once(task, replica, CommitPoint(1, 1)).not_deleted == expected
