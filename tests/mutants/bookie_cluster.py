@@ -8,6 +8,7 @@ from tests.mutants.mutant import Known, mutants
 _BOOKIE_REGISTRY = "tests/unit/clients/test_bookie_registry.py"
 _BOOKIES = "tests/unit/clients/test_bookies.py"
 _BOOKKEEPER_COPY = "tests/integration/clients/test_bookkeeper_copy.py"
+_EXISTING_COPIES = "tests/integration/clients/test_existing_copies.py"
 _LEDGER_DIRECTORY = "tests/integration/clients/test_ledger_directory.py"
 _TAIL = "tests/unit/bookie_cluster/test_tail.py"
 _LEDGERS = "tests/unit/bookie_cluster/test_ledgers.py"
@@ -65,10 +66,10 @@ MUTANTS = mutants(
         f"{_BOOKKEEPER_COPY}::test_entries_on_a_dead_bookie_fail_one_ledger_only": {
             "bookie-cluster/an-id-that-is-written-again-is-deleted": drop,
         },
-        f"{_BOOKKEEPER_COPY}::test_a_rollback_leaves_originals_that_were_never_closed": {
+        f"{_EXISTING_COPIES}::test_a_rollback_leaves_originals_that_were_never_closed": {
             "bookie-cluster/open-originals-are-taken-for-copies": without(0),
         },
-        f"{_BOOKKEEPER_COPY}::test_a_copy_that_another_client_has_closed_is_completed": {
+        f"{_EXISTING_COPIES}::test_a_copy_that_another_client_has_closed_is_completed": {
             "bookie-cluster/what-was-closed-before-is-deleted": becomes("False"),
             "bookie-cluster/a-later-worker-forgets-what-was-closed": becomes("None"),
         },

@@ -10,7 +10,10 @@ from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from spark.engine import SparkEngine
 from tests.support.clients.java_ledgers import JavaLedgers
+from tests.support.clients.ledger_copies import clusters, environment, pair
 from tests.support.stacks import SharedStack
+
+__all__ = ["clusters", "environment", "pair"]
 
 pytest_plugins = ["tests.support.clients.zookeeper_stores"]
 
