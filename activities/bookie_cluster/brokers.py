@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import all_references, progress_path, scan
 from activities.bookie_cluster.precheck_brokers import check_brokers
-from activities.bookie_cluster.progress import read_cutover_ledger_id
+from activities.bookie_cluster.progress import read_begun, read_cutover_ledger_id, read_verified
 from activities.bookie_cluster.registry import require_metadata_here
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
@@ -245,6 +245,8 @@ def _missing(running: list[Service], before: Collection[Absence]) -> list[str]:
 def _find_misrouted_ledgers(task: BookieClusterTask, store: StoreReader, undo: Undo, doubts: list[str]) -> str:
     """Name ledgers that brokers created in the cluster that they left, after everything in it had been copied.
 
+    In a rollback before the directive, these are the ledgers that brokers created in the target by mistake.
+
     Args:
         task: the step, in its direction.
         store: reads the brokers' metadata store.
@@ -258,10 +260,19 @@ def _find_misrouted_ledgers(task: BookieClusterTask, store: StoreReader, undo: U
         ApplicationError: there are some, and the rollback starts.
         StoreError: one of the stores cannot be read.
     """
-    highest = read_cutover_ledger_id(store, progress_path(task, task.direction))
     # In a rollback that was given up brokers cannot go back, and the cluster that was left may be lost.
-    if undo is Undo.NONE or highest is None:
+    if undo is Undo.NONE:
         return ""
+    highest = read_cutover_ledger_id(store, progress_path(task, task.direction))
+    was_copied = highest is not None
+    if highest is None:
+        # mutant: bookie-cluster/ledgers-from-before-the-directive-are-not-checked
+        if task.direction is Direction.FORWARD:
+            return ""
+        # Nothing was copied back, as brokers were never directed there; one may have started there by mistake. Its
+        # ledgers are above all copies (I11).
+        progress = progress_path(task, Direction.FORWARD)
+        highest = max((*read_verified(store, progress), *read_begun(store, progress)), default=-1)
     cluster = task.ends.source.name
     try:
         newer = _newer_ledgers(task, highest)
@@ -269,7 +280,8 @@ def _find_misrouted_ledgers(task: BookieClusterTask, store: StoreReader, undo: U
         if task.direction is Direction.FORWARD:
             raise
         # Brokers start all the same: the cluster that a rollback leaves may fail at any time.
-        doubts.append(f"the ledgers of {cluster} cannot be read: {error}")
+        if was_copied:  # mutant: bookie-cluster/a-target-that-brokers-never-used-is-waited-for
+            doubts.append(f"the ledgers of {cluster} cannot be read: {error}")
         return ""
     misrouted = _only_there(task, store, newer) if newer else ""
     if misrouted and task.direction is Direction.FORWARD:

@@ -166,6 +166,8 @@ MUTANTS = mutants(
             "bookie-cluster/the-claim-of-a-later-run-is-released": drop,
         },
         _MISROUTED: {
+            "bookie-cluster/ledgers-from-before-the-directive-are-not-checked": becomes("True"),
+            "bookie-cluster/a-target-that-brokers-never-used-is-waited-for": becomes("True"),
             "bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start": drop,
             "bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start": drop,
             "bookie-cluster/misrouted-ledgers-are-not-checked-while-their-broker-runs": without(1),

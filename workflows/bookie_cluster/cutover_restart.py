@@ -67,10 +67,10 @@ class RestartCutover(Cutover):
         """Copy back what the target gained, then start brokers on the source again."""
         while misrouted := await self._return_brokers():
             self.migration.board.note(
-                f"after everything had been copied back, a broker created {misrouted} in {self.input.target.name}: "
-                "brokers stop again, and the copy follows"
+                f"a broker created {misrouted} in {self.input.target.name}: brokers stop again, and the copy back "
+                "follows"
             )
-            # The copy is incomplete again, and brokers may run on both clusters.
+            # The source lacks this ledger, and brokers may run on both clusters.
             self.state.stage = CutoverStage.DIRECTED  # mutant: bookie-cluster/brokers-stay-though-a-ledger-is-misrouted
             self.state.brokers_returned = True
             await self.migration.continuation.checkpoint()

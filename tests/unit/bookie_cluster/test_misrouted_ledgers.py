@@ -83,6 +83,26 @@ def test_a_ledger_that_the_rollback_misses_is_named(copied_back: Scene, moment: 
     assert scene.orders == ([] if moment == "before" else ["start"])
 
 
+def test_a_ledger_from_before_the_directive_is_named(scene: Scene) -> None:
+    """A broker that started on the target before the switch directed it there wrote what the source lacks."""
+    scene.register(ONE)
+    scene.ledgers = {"a": {5: CLOSED, 7: OPEN, 8: OPEN}, "b": {3: CLOSED, 5: CLOSED, 6: OPEN}}
+    SwitchProgress(scene.task(), scene.newest()).add_verified({3: 1, 5: 1})
+    for number in (3, 5):
+        scene.refer(number)
+    assert scene.start(BACK).misrouted == ""
+    scene.misroute("b")
+    assert scene.start(BACK).misrouted == "ledger(s) 9"
+
+
+def test_a_target_that_brokers_never_used_is_not_waited_for(scene: Scene) -> None:
+    """If the target fails before the switch directs brokers there, they go back to the source without it."""
+    scene.register(ONE)
+    scene.ledgers["a"] = {7: OPEN, 8: OPEN}
+    scene.unreadable.add("b")
+    assert len(scene.start(BACK).brokers) == 1
+
+
 def test_a_rollback_finds_a_ledger_before_its_broker_stops(copied_back: Scene) -> None:
     """A broker on the target is not waited for: its topics would move to brokers that do not find its ledger."""
     _run_elsewhere(copied_back, lambda: copied_back.misroute("b"), copied_back.forget, direction=BACK)

@@ -48,6 +48,21 @@ async def test_the_copy_back_is_repeated(stage: Harness) -> None:
     assert starts[1:] == [(Direction.BACK, Proof.FULL, Undo.COPY_BACK)] * 2
 
 
+async def test_what_a_broker_wrote_to_the_target_too_early_is_copied_back(stage: Harness) -> None:
+    """A broker started on the target before the switch directed it there: the rollback finds its ledger."""
+    stop = Hang()
+    run = await stage.start(
+        Script(stop_brokers=[stop, ANSWERS["stop_brokers"]], start_brokers=[_misrouted, ANSWERS["start_brokers"]])
+    )
+    await stop.entered()
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    before = run.script.steps[: run.script.steps.index("start_brokers") + 1]
+    assert run.script.steps[len(before) :] == [*AGAIN, "release"]
+    assert report.certificate["copied_back"] == TAIL.copy_summary.copied
+
+
 async def test_a_copy_back_that_fails_is_repeated_before_brokers_start(stage: Harness) -> None:
     """A repeated rollback still knows that a ledger is only in the target, also in another run of the workflow."""
     script = Script(
