@@ -279,10 +279,10 @@ def orphans(
 
 
 def still_needed(ledgers: Ledgers, target: Ledgers, named: ReferenceTable, verified: Verified) -> Ledgers:
-    """Return the ledgers of a rollback without those that brokers on the source have deleted.
+    """Return the ledgers of a rollback without those that brokers on the source have deleted, and half-made copies.
 
-    Brokers may have run there since ledgers were copied, for a while or by mistake: the other cluster still has what
-    they deleted, and bookies refuse its ids.
+    Brokers may have run on the source since ledgers were copied, for a while or by mistake: the other cluster still has
+    what they deleted, and bookies refuse its ids.
 
     Args:
         ledgers: those that would be copied back.
@@ -290,15 +290,22 @@ def still_needed(ledgers: Ledgers, target: Ledgers, named: ReferenceTable, verif
         named: what Pulsar's metadata refer to.
         verified: what both clusters had, in either direction.
     """
-    return ledgers.where(
-        lambda ledger: (
-            ledger.ledger_id in target
-            # mutant: bookie-cluster/what-is-referred-to-is-not-copied-back
-            or ledger.ledger_id in named
-            # mutant: bookie-cluster/deleted-ledgers-are-copied-back
-            or not (ledger.ledger_id in verified.copies or ledger.ledger_id in verified.originals)
-        )
-    )
+
+    def is_needed(ledger: LedgerFacts) -> bool:
+        number = ledger.ledger_id
+        original, unfinished = target.get(number), verified.unfinished.get(number)
+        if original is not None:
+            # mutant: bookie-cluster/what-the-source-has-in-part-is-left-out
+            is_whole = (
+                original.closed and unfinished and original.last_entry >= max(unfinished.through, ledger.last_entry)
+            )
+            # mutant: bookie-cluster/half-made-copies-are-compared-with-their-originals
+            return number in verified.originals or not is_whole
+        was_there = unfinished is not None or number in verified.copies or number in verified.originals
+        # mutant: bookie-cluster/what-is-referred-to-is-not-copied-back, bookie-cluster/deleted-ledgers-are-copied-back
+        return number in named or not was_there
+
+    return ledgers.where(is_needed)
 
 
 @dataclass
@@ -310,11 +317,13 @@ class Verified:
         originals: of the other direction, with the zxid that the source's znode of this one had: a ledger that came
             from where it would go to need not be copied back.
         begun: how far open copies of this direction have come.
+        unfinished: how far open copies of the other direction have come; some are complete by now.
     """
 
     copies: MutableMapping[int, int] = field(default_factory=IdNumbers)
     originals: MutableMapping[int, int] = field(default_factory=IdNumbers)
     begun: dict[int, Begun] = field(default_factory=dict[int, Begun])
+    unfinished: Mapping[int, Begun] = field(default_factory=dict[int, Begun])
 
     def holds(self, record: LedgerFacts, copy: LedgerFacts | None) -> bool:
         """Return whether a ledger of the source is known to be equal in the target, and neither changed since.
@@ -340,6 +349,7 @@ def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:
         copies=read_verified(store, progress_path(task, task.direction)),
         originals=read_verified(store, progress_path(task, back)),
         begun=read_begun(store, progress_path(task, task.direction)),
+        unfinished=read_begun(store, progress_path(task, back)),
     )
 
 

@@ -15,6 +15,7 @@ from activities.bookie_cluster.progress import SwitchProgress
 from activities.bookie_cluster.tail import copy_tail_of
 from activities.lifecycle.context import Cancelled
 from activities.pulsar.registrations import Service
+from clients.bookkeeper.copy_result import Begun
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
 from clients.errors import StoreConflict, StoreUnsupported, Superseded
@@ -196,6 +197,21 @@ def test_a_rollback_does_not_bring_back_what_brokers_on_the_source_deleted() -> 
     scene.verified = Verified(copies={3: 7, 4: 7}, originals={number: ledger(number).mzxid for number in (1, 2)})
     assert scene.run().checked == 3
     assert sorted(scene.target) == [1, 4, 5]
+
+
+def test_a_rollback_leaves_out_copies_that_were_not_finished() -> None:
+    """The source has all of a closed ledger that was copied in part; one that it may have in part is compared."""
+    scene = Scene(
+        [ledger(number, length=50) for number in (1, 2, 3, 4, 5)],
+        [ledger(1), ledger(2, state=LedgerState.OPEN), ledger(3), ledger(4)],
+    )
+    scene.direction = Direction.BACK
+    scene.named = [reference(number) for number in (1, 2, 3, 4)]
+    # 3 was finished later; 4 has lost entries in the source, 5 was deleted there.
+    scene.verified = Verified(originals={3: 7}, unfinished={number: Begun(8, 40, 5) for number in (1, 2, 3, 5)})
+    scene.verified.unfinished = {**scene.verified.unfinished, 4: Begun(10, 60, 5)}
+    scene.run()
+    assert sorted(number for number in scene.target if scene.target[number].mzxid > 100) == [2, 3, 4]
 
 
 def test_a_copy_that_was_lost_is_copied_again(scene: Scene) -> None:

@@ -1,0 +1,92 @@
+"""Brokers that are restarted on the target one after the other, when the switch has only asked to stop them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from models.bookie_cluster.input import BookieClusterInput
+from models.lifecycle.status import Outcome, WaitKind
+from models.lifecycle.verbs import Verb
+from pulsar_devstack.servers.admin import topic_url
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
+from tests.support.bookie_cluster.broker_operator import BrokerOperator
+from tests.support.lifecycle.environment import Environment
+from tests.support.stacks import MakeStack
+
+pulsar: Any = importlib.import_module("pulsar")
+
+LIMIT = 240.0
+TOPIC = "early"
+BROKERS = ("broker-1", "broker-2")
+
+pytestmark = pytest.mark.exhaustive
+
+
+def test_what_was_written_to_the_target_too_early_is_copied_back(
+    make_stack: MakeStack, environment: Environment
+) -> None:
+    """A rollback loses nothing that brokers acknowledged on the target before they were directed there."""
+    settings = {
+        "managedLedgerMaxEntriesPerLedger": "20",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        # No subscription keeps the messages.
+        "defaultRetentionTimeInMinutes": "-1",
+        "defaultRetentionSizeInMB": "-1",
+    }
+    stack = make_stack(
+        StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=2, cluster="early", broker_settings=settings)
+    )
+    _send(stack, range(30))
+    run = environment.operator.start(_plan(stack))
+    run.wait_until_it_waits_for(WaitKind.BROKERS_STOP, LIMIT)
+    for name in BROKERS:
+        stack.use_bookies(stack.second_bookkeeper_uri, [name])
+    _send(stack, range(30, 90))
+    run.signal(Verb.ROLLBACK, "brokers were started too early")
+    with BrokerOperator(stack, run):
+        report = run.result(LIMIT)
+    assert (report.outcome, report.failed_items) == (Outcome.ROLLED_BACK, []), report.summary
+    assert report.certificate["copied_back"] > 0
+    for numbers in (range(90, 115), range(115, 120)):
+        _send(stack, numbers)
+        # A topic that is loaded again has only what its list of ledgers names.
+        stack["broker-1"].restart()
+        stack["broker-2"].restart()
+    assert _read(stack) == [*range(120)]
+
+
+def _plan(stack: Stack) -> BookieClusterInput:
+    return BookieClusterInput.model_validate(
+        {
+            "hold_before_cutover": False,
+            "cluster": "early",
+            "metadata_url": stack.zk_url,
+            "source": {"name": "a", "metadataServiceUri": stack.bookkeeper_uri},
+            "target": {"name": "b", "metadataServiceUri": stack.second_bookkeeper_uri},
+            "routing": "restart",
+            "advance_ids": True,
+        }
+    )
+
+
+def _send(stack: Stack, numbers: Iterable[int]) -> None:
+    client = quiet_client(stack.broker_url)
+    producer = client.create_producer(topic_url(TOPIC), batching_enabled=False)
+    for number in numbers:
+        producer.send(str(number).encode())
+    client.close()
+
+
+def _read(stack: Stack) -> list[int]:
+    client = quiet_client(stack.broker_url)
+    reader = client.create_reader(topic_url(TOPIC), pulsar.MessageId.earliest)
+    numbers: list[int] = []
+    while reader.has_message_available():
+        numbers.append(int(reader.read_next(20_000).data()))
+    client.close()
+    return numbers
