@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pulsar import schema as untyped_schema
 
-from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.key_hashes import partition_of
@@ -22,7 +21,7 @@ from clients.pulsar.wire.frames import Message, framed
 from clients.pulsar.wire.producer import RawProducer
 from models.scalable_topic.copies import KeyHash
 from pulsar_devstack.servers.provision import with_scalable_clients
-from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import Language, ProducerPlan, TopicPlan
 from pulsar_devstack.traffic.pulsar_client import quiet_client
@@ -32,18 +31,15 @@ from tests.support.scalable_topic.copies import (
     APP,
     Copier,
     make_space,
-    native,
     open_copier,
     received,
     require_all,
     require_certificate,
     send_as_regular,
-    send_to_segments,
     stored_in,
     topic,
 )
 from tests.support.scalable_topic.topics import make_scalable, pulsar
-from tests.support.stacks import MakeStack
 
 # The package has no type hints.
 schema: Any = untyped_schema
@@ -230,23 +226,6 @@ def _messages(stack: Stack, topic: StoredTopic) -> Iterator[tuple[str, dict[str,
     for entry in stored_in(stack, topic):
         for metadata in [single.metadata for single in unpack(entry)] if entry.is_batch else [entry.metadata]:
             yield metadata.partition_key, {pair.key: pair.value for pair in metadata.properties}
-
-
-@pytest.mark.exhaustive
-def test_brokers_on_oxia(make_stack: MakeStack) -> None:
-    """Claim, records and registrations are in Oxia; all else is the same."""
-    stack = make_stack(StackSpec(metadata="oxia", oxias=1, bookies=1, brokers=1))
-    target = topic("oxia-copy")
-    with PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin:
-        make_space(admin)
-        name = native(stack, admin, "oxia", 30)
-        with open_copier(stack) as copier:
-            assert copier.copy(name, target, partitions=2, subscriptions=(APP,)).entries == 30
-            admin.scalable_topics.split(name, 0)
-            send_to_segments(stack, admin, name, range(30, 60))
-            require_certificate(copier.copy(name, target, partitions=2), 60)
-            require_all(received(stack, target, APP, 60), range(60))
-            copier.finish_copy(target)
 
 
 def _versions(admin: PulsarAdmin, name: TopicName) -> list[tuple[int, str, str]]:
