@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
@@ -93,7 +93,7 @@ class ZooKeeperWriter(Closeable):
         # What batches on their way create. It current for their answers, so that children need not wait for parents.
         self._recent: deque[set[bytes]] = deque(maxlen=2 * _WINDOW)
         self._parents: set[bytes] = set()
-        self._later: list[Record] = []
+        self._later: list[_Item] = []
         self._parents_to_delete: dict[bytes, _Item] = {}
         self._counts: dict[bytes, Record] = {}
         self._own: set[bytes] = set()
@@ -139,12 +139,11 @@ class ZooKeeperWriter(Closeable):
         self._drain()
         self._delete_parents()
         while self._later:
-            record = self._later.pop()
             self._link, again = replace(
                 self._connection(),
                 self._open,
                 self._permit,
-                record,
+                self._later.pop(),
                 keep_version=self._keep_versions,
                 max_raise=self._max_raise,
             )
@@ -329,7 +328,7 @@ class ZooKeeperWriter(Closeable):
             batch.written += 1
             if item.record:
                 if self._keep_versions and node and node.children and needs_new_node(item.record, node):
-                    self._later.append(item.record)
+                    self._later.append(item)
                 else:
                     ops += self._put_ops(batch, item.record, node, existing)
             elif node is None:
@@ -378,20 +377,20 @@ def replace(
     connection: Connection,
     connect: Callable[[], Connection],
     permit: Permit,
-    record: Record,
+    item: _Item,
     *,
     keep_version: bool,
     max_raise: int,
 ) -> tuple[Connection, list[Record]]:
     """Delete a node with all that is beneath it, and create it again with all that was beneath it.
 
-    In one multi, and so all or nothing, as long as it fits into one.
+    In one multi, and so all or nothing, as long as it fits into one. Writes of other clients at the same time are kept.
 
     Args:
         connection: idle.
         connect: opens another one.
         permit: of the connection.
-        record: what the node must be.
+        item: what the node must be, and which version of it may be replaced.
         keep_version: whether the versions of what is created again matter.
         max_raise: sets that a version may take.
 
@@ -400,35 +399,42 @@ def replace(
 
     Raises:
         RecordNotWritable: an ephemeral node exists beneath a node to be replaced.
+        StoreConflict: the node has another version than the expected one.
         StoreError: the server refuses or fails, or others keep changing the nodes.
     """
-    records: dict[bytes, Record | Unreadable] = {}
+    assert item.record, "only a record is replaced"
+    taken: dict[bytes, Record] = {}
     error = wire.OK
     for _ in range(_ROUNDS):
-        scan = TreeScan(connection, connect, (), (record.path,))
-        present = {record.path: record for batch in scan.batches() for record in batch}
+        scan = TreeScan(connection, connect, (), (item.path,))
+        present = _readable(record for batch in scan.batches() for record in batch)
         connection = scan.connection
-        # What an earlier round saw counts too: if that round got halfway, the nodes are no longer there to be read.
-        records = present | records
-        ops = [delete_op(path) for path in sorted(present, reverse=True)]
-        rewritten = _records_below(records, record)
+        if not taken:
+            node = ExistingNode(present[item.path], 0) if item.path in present else None
+            item.check(node)  # mutant: metadata-store/a-node-of-any-version-is-replaced
+        rewritten = sorted((present | taken | {item.path: item.record}).values())
+        # mutant: metadata-store/a-replacement-deletes-any-version
+        ops = [delete_op(path, record.version) for path, record in sorted(present.items(), reverse=True)]
         ops += [
             write_ops(new, None, keep_version=keep_version, max_raise=max_raise) or create_op(new.path)
             for new in rewritten
         ]
-        error = _send(connection, permit, ops)
+        halfway, error = _send(connection, permit, ops)
         if not error:
             return connection, rewritten
         if error not in _RACES:
             break
-    doing = f"replacing {record.path.decode(errors='replace')} and what is beneath it"
-    raise error_for(error, doing, server=connection.host, path=record.path)
+        if halfway:
+            # Some of these nodes are no longer there to be read.
+            taken = present | taken
+    doing = f"replacing {item.path.decode(errors='replace')} and what is beneath it"
+    raise error_for(error, doing, server=connection.host, path=item.path)
 
 
-def _records_below(records: dict[bytes, Record | Unreadable], record: Record) -> list[Record]:
-    """Return the records that the subtree must have afterwards, parents first."""
-    rewritten: list[Record] = []
-    for _, current in sorted((records | {record.path: record}).items()):
+def _readable(records: Iterable[Record | Unreadable]) -> dict[bytes, Record]:
+    """Return the records of a subtree by path, if each can be created again."""
+    readable: dict[bytes, Record] = {}
+    for current in records:
         if isinstance(current, Unreadable):
             raise StoreDenied(f"cannot replace what cannot be read: {current.reason}", path=current.path)
         if current.owner:
@@ -437,19 +443,21 @@ def _records_below(records: dict[bytes, Record | Unreadable], record: Record) ->
                 "target, and a node above it must be replaced; end that session first",
                 path=current.path,
             )
-        rewritten.append(current)
-    return rewritten
+        readable[current.path] = current
+    return readable
 
 
-def _send(connection: Connection, permit: Permit, ops: list[Ops]) -> int:
-    """Send one multi after the other; returns the first error, 0 if there was none."""
+def _send(connection: Connection, permit: Permit, ops: list[Ops]) -> tuple[bool, int]:
+    """Send one multi after the other; return whether one was done, and the first error, 0 if there was none."""
+    done = False
     for body in requests(ops, permit.parts):
         connection.submit(wire.MULTI, body)
         answer = connection.receive()
         error = answer.error or permit.read_failure(answer.frame)[1]
         if error:
-            return error
-    return wire.OK
+            return done, error
+        done = True
+    return done, wire.OK
 
 
 class _Item(NamedTuple):

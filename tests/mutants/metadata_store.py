@@ -22,6 +22,7 @@ _OXIA_CLIENT = "tests/integration/clients/test_oxia_client.py"
 _SOURCE_WATCH = "tests/unit/lifecycle/test_source_watch.py"
 _EQUIVALENCE = "tests/unit/metadata_store/test_equivalence.py"
 _ZOOKEEPER_COUNTERS = "tests/unit/clients/test_zookeeper_counters.py"
+_ZOOKEEPER_WRITER = "tests/integration/clients/test_zookeeper_writer.py"
 _ZOOKEEPER_OPS = "tests/unit/clients/test_zookeeper_ops.py"
 _INDEXED = "tests/unit/metadata_store/test_indexed.py"
 _BROKERS = "tests/unit/metadata_store/test_brokers.py"
@@ -111,6 +112,10 @@ MUTANTS = mutants(
         },
         f"{_COMPARE_BOUNDS}::test_whole_trees_in_excess_are_deleted": {
             "metadata-store/excess-parents-stay": drop,
+        },
+        _ZOOKEEPER_WRITER: {
+            "metadata-store/a-node-of-any-version-is-replaced": drop,
+            "metadata-store/a-replacement-deletes-any-version": swap(", record.version)", ")"),
         },
         _LATE_WRITES: {
             "metadata-store/copies-of-late-writes-are-forgotten": swap("self.watch.late_writes", "{}"),

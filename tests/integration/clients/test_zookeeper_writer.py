@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from clients.errors import RecordNotWritable, StoreConflict, StoreUnreachable
-from clients.store import ABSENT, COORDINATOR, Record
-from clients.zookeeper import Coordination, Create, Set, ZooKeeperReader, ZooKeeperWriter, keeps_count
+from clients.store import ABSENT, COORDINATOR, Record, Unreadable
+from clients.zookeeper import Coordination, Create, Set, ZooKeeperReader, ZooKeeperWriter, keeps_count, writer
 from clients.zookeeper.ops import UNFINISHED
+from clients.zookeeper.scan import TreeScan
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.server import Server
 from tests.support.clients.zookeeper_records import by_path, contents, record, scan, write
@@ -81,6 +82,38 @@ def test_node_ahead_is_replaced_and_what_is_beneath_kept(url: StoreUrl, version:
     assert write(url, [record("/a", b"new", version), record("/x", b"y", 0)]) == 2
     assert contents(url) == {b"/a": (b"new", version), b"/a/b": (b"b", 2), b"/a/b/c": (b"", 1), b"/x": (b"y", 0)}
     assert by_path(scan(url))[b"/a/b/c"].count >= 9
+
+
+@pytest.mark.parametrize("change", ["set", "delete", "set the replaced node"])
+def test_a_replaced_node_keeps_what_others_write(
+    url: StoreUrl, kazoo: Any, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value or a deletion by another client, between the read of a subtree and its replacement, is kept."""
+    write(url, [record("/a", b"old", 3), record("/a/b", b"b"), record("/a/c", b"c")])
+
+    class Scan(TreeScan):
+        def batches(self) -> Iterator[list[Record | Unreadable]]:
+            yield from super().batches()
+            monkeypatch.setattr(writer, "TreeScan", TreeScan)
+            if change == "delete":
+                kazoo.delete(f"{url.root}/a/b")
+            else:
+                kazoo.set(f"{url.root}/a/b" if change == "set" else f"{url.root}/a", b"service")
+
+    monkeypatch.setattr(writer, "TreeScan", Scan)
+    with ZooKeeperWriter(url) as late:
+        late.put(record("/a", b"new", 1), over=3)
+        if change == "set the replaced node":
+            with pytest.raises(StoreConflict):
+                late.flush()
+        else:
+            late.flush()
+    wanted = {
+        "set": {b"/a": (b"new", 1), b"/a/b": (b"service", 1), b"/a/c": (b"c", 0)},
+        "delete": {b"/a": (b"new", 1), b"/a/c": (b"c", 0)},
+        "set the replaced node": {b"/a": (b"service", 4), b"/a/b": (b"b", 0), b"/a/c": (b"c", 0)},
+    }
+    assert contents(url) == wanted[change]
 
 
 def test_node_above_an_ephemeral_is_not_replaced(url: StoreUrl) -> None:
