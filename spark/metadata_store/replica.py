@@ -251,7 +251,11 @@ class Replica(Mirror):
         return Followed(written, deleted, frozenset(contested), frozenset(retained))
 
     def _write_late(self, path: bytes, wanted: Record | None, target: Record | None) -> bool:
-        """Write or delete a record that no service touched; return False if a service was faster."""
+        """Write or delete a record that no service touched; return False if a service was faster.
+
+        Raises:
+            StoreConflict: the fence refuses.
+        """
         try:
             if wanted is not None:
                 self._writer.put(self._rules.wanted(wanted), over=target.version if target else ABSENT)
@@ -260,6 +264,8 @@ class Replica(Mirror):
             # Flushed one by one, so that a conflict is about this path.
             done = self._writer.flush()
         except StoreConflict:
+            # A late attempt knows nothing of this path, and leaves it to the newest one.
+            self._fence()  # mutant: metadata-store/a-late-attempt-takes-its-fence-for-a-conflict
             # A writer that has failed repeats its error with every call.
             self._writer.close()
             self._writer = self._open_writer()

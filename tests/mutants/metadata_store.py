@@ -120,6 +120,9 @@ MUTANTS = mutants(
         _LATE_WRITES: {
             "metadata-store/copies-of-late-writes-are-forgotten": swap("self.watch.late_writes", "{}"),
         },
+        f"{_STEPS}::test_late_writes_are_left_to_the_attempt_that_took_over": {
+            "metadata-store/a-late-attempt-takes-its-fence-for-a-conflict": drop,
+        },
         f"{_STEPS}::test_a_deleted_copy_is_not_created_again": {
             "metadata-store/deleted-copies-are-created-again": becomes("True"),
         },

@@ -336,6 +336,26 @@ def test_a_repeated_check_reports_contested_records_again(place: Place) -> None:
     assert place.run(cutover.complete, pre).contested == ("/tenants/a",)
 
 
+def test_late_writes_are_left_to_the_attempt_that_took_over(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that is overtaken between its check and its write fails, and the next one copies the record."""
+    pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
+    place.run(cutover.complete, pre)
+    place.set("/tenants/a", 2)
+    require = FlagKeeper.require
+
+    def require_once(keeper: FlagKeeper, *phases: FlagPhase) -> None:
+        require(keeper, *phases)
+        monkeypatch.setattr(FlagKeeper, "require", require)
+        with place.task().flag() as newer:
+            newer.renew()
+
+    monkeypatch.setattr(FlagKeeper, "require", require_once)
+    with pytest.raises(Superseded):
+        place.run(cutover.follow, pre)
+    followed = place.run(cutover.follow, pre)
+    assert (followed.copied, followed.contested) == (1, ())
+
+
 def test_a_commit_is_refused_once_the_rollback_started(place: Place) -> None:
     """The late commit of an attempt finds FAILED, and neither copies nor commits."""
     pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
