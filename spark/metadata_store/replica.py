@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from clients.closeable import Closeable
-from clients.errors import StoreConflict, StoreContention, StoreDenied
+from clients.errors import RecordNotWritable, StoreConflict, StoreContention, StoreDenied
 from clients.store import ABSENT, Record, StoreWriter, Unreadable
 from clients.stores import open_reader, open_writer
 from spark.metadata_store.equivalence import Equivalence, migrates
@@ -31,7 +31,8 @@ class Followed(NamedTuple):
     """Result of `Replica.apply_untouched`.
 
     Attributes:
-        contested: paths that were written after the commit in the source, and by services in the target.
+        contested: paths that were written after the commit in the source, and by services in the target; also what the
+            target cannot hold.
         retained: records with a value that the source no longer has, and that were not to be deleted.
     """
 
@@ -253,6 +254,8 @@ class Replica(Mirror):
     def _write_late(self, path: bytes, wanted: Record | None, target: Record | None) -> bool:
         """Write or delete a record that no service touched; return False if a service was faster.
 
+        Also False if the target cannot hold the record.
+
         Raises:
             StoreConflict: the fence refuses.
         """
@@ -263,7 +266,8 @@ class Replica(Mirror):
                 self._writer.delete(path, expected=target.version)
             # Flushed one by one, so that a conflict is about this path.
             done = self._writer.flush()
-        except StoreConflict:
+        # One record that the target cannot hold must not stop the copies of all others.
+        except (StoreConflict, RecordNotWritable):  # mutant: metadata-store/one-late-write-stops-all-others
             # A late attempt knows nothing of this path, and leaves it to the newest one.
             self._fence()  # mutant: metadata-store/a-late-attempt-takes-its-fence-for-a-conflict
             # A writer that has failed repeats its error with every call.

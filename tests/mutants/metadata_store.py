@@ -118,6 +118,9 @@ MUTANTS = mutants(
             "metadata-store/a-replacement-deletes-any-version": swap(", record.version)", ")"),
         },
         _LATE_WRITES: {
+            "metadata-store/one-late-write-stops-all-others": swap(
+                "(StoreConflict, RecordNotWritable)", "StoreConflict"
+            ),
             "metadata-store/copies-of-late-writes-are-forgotten": swap("self.watch.late_writes", "{}"),
         },
         f"{_STEPS}::test_late_writes_are_left_to_the_attempt_that_took_over": {

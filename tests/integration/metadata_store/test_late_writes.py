@@ -108,6 +108,30 @@ def test_each_late_write_of_a_record_is_copied(shared_stack: SharedStack, monkey
         assert place.run(cutover.follow, pre).contested == ("/tenants/a", "/tenants/b")
 
 
+def test_a_late_write_that_the_target_cannot_hold_stops_no_other(
+    shared_stack: SharedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that ZooKeeper cannot hold is reported, and the other late writes are copied."""
+    stack = shared_stack(StackSpec(zookeepers=1, second_zookeepers=1))
+    monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(rollback, "REBROADCAST_AFTER", 0.0)
+    target = f"{stack.second_zk_url}/unheld"
+    with open_place(stack, "unheld", ["/tenants/a", "/tenants/b"], target) as place:
+        pre = place.run(pre_copy.pre_copy, 0)
+        assert not place.run(preparation.prepare).gap
+        place.run(cutover.copy_changes, pre)
+        place.run(cutover.verify, pre)
+        place.run(cutover.complete, pre)
+        with stores.kazoo(stack.second_zk_url) as new:
+            new.create("/unheld/tenants/a/lock", b"", ephemeral=True)
+            place.zookeeper.delete("/tenants/a")
+            place.zookeeper.create("/tenants/a", b"created again")
+            place.set("/tenants/b", 3)
+            followed = place.run(cutover.follow, pre)
+        assert followed.contested == ("/tenants/a",)
+        assert _stored(target, "/tenants/b") == _stored(place.source, "/tenants/b")
+
+
 def _stored(url: str, path: str) -> tuple[bytes, int]:
     node = stores.read_zookeeper(url)[path]
     return node.value, node.version
