@@ -52,7 +52,7 @@ class TargetKeeper(ClaimKeeper[TargetClaim]):
         return held is not None and held.claim.workflow_id == self.me.workflow_id and held.claim.side == TARGET
 
     def had_tasks(self) -> bool:
-        """Return whether bulk tasks of the attempt that holds the target may still run, or be frozen."""
+        """Return whether copies of the attempt that holds the target may still run, or be frozen."""
         held = self.read()
         return held is not None and held.claim.side == TARGET and held.claim.copying
 

@@ -186,11 +186,26 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
                 with Replica(self.pair, claim.require) as replica:
                     yield replica
 
-    def await_late_writers(self, since: float) -> None:
-        """Wait until no late writes of bulk tasks that lost the target's claim can arrive any more.
+    @contextmanager
+    def only_copies(self) -> Generator[None]:
+        """Copy while no late copies of lost attempts can arrive; to be entered before both stores are compared.
 
-        Late writes of a frozen task or network would restore records that services delete after the commit. ZooKeeper
-        refuses them by itself.
+        The target's claim says that copies may be on their way until this ends without an error.
+        """
+        with self.target_claim() as claim:
+            lost = claim.had_tasks()
+            claim.renew(copying=True)
+        if lost:  # mutant: metadata-store/lost-tasks-are-not-waited-for
+            self.await_late_writers(time.monotonic())
+        yield
+        with self.target_claim() as claim:
+            claim.renew(copying=False)
+
+    def await_late_writers(self, since: float) -> None:
+        """Wait until no late writes of attempts that lost the target's claim can arrive any more.
+
+        Late writes of a frozen task or network would restore records that were deleted in the source since, or that
+        services delete after the commit. ZooKeeper refuses them by itself.
 
         Args:
             since: when the claim was moved, by this process' monotonic clock.
@@ -203,7 +218,7 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
                 self.context.pause(remaining)
 
     def _stop_earlier_writers(self) -> None:
-        # Single paths are written to Oxia by version, which is fence enough; only its bulk deletions use sessions.
+        # Only bulk deletions of Oxia use sessions; late writes of single paths are waited for, see `only_copies`.
         if self.input.target_url.scheme == "zk":
             revoke_permits(self.input.target_url, self.access)
 

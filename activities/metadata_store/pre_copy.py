@@ -75,25 +75,18 @@ def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
     watch = task.new_watch()
     # The watch starts before the first record is read, so that no change during the copy is lost.
     since_zxid = watch.restart(task.new_feed(), missed="")
-    with task.target_claim() as target:
-        had_tasks = target.had_tasks()
     _own_target(task, _take_target_unless_late(task))
-    taken = time.monotonic()
-    with task.paced(task.input.auto_throttle, partial(_hold, task), task.input.credentials):
-        bulk = _copy_and_compare(task, records)
-    if had_tasks:  # mutant: metadata-store/lost-tasks-are-not-waited-for
-        # The copy of a large store takes longer than late writes can last, so this waits only for small stores.
-        task.await_late_writers(taken)
-    watch.add_ephemerals(bulk.comparison.ephemerals)
-    unrepaired = repair_many(task, bulk.comparison)
-    with task.target_claim() as target:
-        target.renew(copying=False)
-    # Now the highest copied version is known, and brokers do not write to the target before PREPARATION.
-    # mutant: metadata-store/no-line-after-the-bulk-copy
-    floor = raise_floor(task, max(bulk.copied.highest, unrepaired.highest))
-    # A difference counts as a change: most of these records changed between the two reads of the comparison.
-    watch.add(unrepaired.paths)  # mutant: metadata-store/differences-of-the-bulk-copy-are-forgotten
-    rounds, highest = _catch_up(task, since_zxid)
+    with task.only_copies():
+        with task.paced(task.input.auto_throttle, partial(_hold, task), task.input.credentials):
+            bulk = _copy_and_compare(task, records)
+        watch.add_ephemerals(bulk.comparison.ephemerals)
+        unrepaired = repair_many(task, bulk.comparison)
+        # Now the highest copied version is known, and brokers do not write to the target before PREPARATION.
+        # mutant: metadata-store/no-line-after-the-bulk-copy
+        floor = raise_floor(task, max(bulk.copied.highest, unrepaired.highest))
+        # A difference counts as a change: most of these records changed between the two reads of the comparison.
+        watch.add(unrepaired.paths)  # mutant: metadata-store/differences-of-the-bulk-copy-are-forgotten
+        rounds, highest = _catch_up(task, since_zxid)
     # A record that changes very often may have a version above the margin now.
     floor = raise_floor(task, highest, floor)  # mutant: metadata-store/no-line-at-the-end-of-pre-copy
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
@@ -138,8 +131,7 @@ def _take_target(task: MetadataStoreTask) -> TargetClaim:
     input = task.input
     refuse_one_store(input.source_url, input.target_url, task.attempt, task.access)
     with task.target_claim() as target:
-        target.claim(task.input.throttle)
-        return target.renew(copying=True)
+        return target.claim(task.input.throttle)
 
 
 def _own_target(task: MetadataStoreTask, claim: TargetClaim) -> None:

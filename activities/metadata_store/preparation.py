@@ -125,11 +125,13 @@ def _able_brokers(task: MetadataStoreTask, timeout: float) -> AbleBrokers:
 
 
 def _stop_lost_tasks(task: MetadataStoreTask) -> None:
-    """Stop bulk tasks of this run that Spark has lost, before services write to the target."""
+    """Stop copies of this run that were lost, with their attempt or by Spark, before services write to the target."""
     with task.target_claim() as claim:
+        lost = claim.had_tasks() or task.engine.may_lose_tasks
         claim.renew()
-    if task.engine.may_lose_tasks:
-        task.await_late_writers(time.monotonic())
+        if lost:
+            task.await_late_writers(time.monotonic())
+            claim.renew(copying=False)
 
 
 def _watch_or_scan(task: MetadataStoreTask) -> SourceWatch:

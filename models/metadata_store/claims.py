@@ -43,7 +43,8 @@ class TargetClaim(PacedClaim):
         source: from which its holder copies.
         ours: the target has only its holder's copy: it was empty when claimed, or `replace_target` deleted other
             records.
-        copying: bulk tasks of its holder may run: a copy was started, and not all its tasks are known to have ended.
+        copying: copies of its holder may run, or be on their way: some were started, and not all are known to have
+            ended.
     """
 
     side: str = TARGET

@@ -14,6 +14,7 @@ _WINDOW = "tests/workflows/metadata_store/test_window.py"
 _CONVERGENCE = "tests/unit/metadata_store/test_convergence.py"
 _STEPS = "tests/integration/metadata_store/test_steps.py"
 _LATE_WRITES = "tests/integration/metadata_store/test_late_writes.py"
+_LATE_COPIES = "tests/integration/metadata_store/test_late_copies.py"
 _LATE_BROKERS = "tests/integration/metadata_store/test_late_brokers.py"
 _REFUSALS = "tests/integration/metadata_store/test_refusals.py"
 _GUARDS = "tests/integration/metadata_store/test_guards.py"
@@ -194,6 +195,9 @@ MUTANTS = mutants(
         },
         f"{_GUARDS}::test_late_writers_are_waited_for": {
             "metadata-store/lost-tasks-are-not-waited-for": drop,
+        },
+        _LATE_COPIES: {
+            "metadata-store/catching-up-does-not-wait-for-lost-copies": swap("task.only_copies(), ", ""),
         },
         f"{_GUARDS}::test_the_flag_is_repeated_at_each_check": {
             "metadata-store/checks-do-not-repeat-the-flag": drop,
