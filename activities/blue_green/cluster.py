@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from activities.blue_green.batch.undo import complete_lost_undo
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, holds_claim
 from activities.blue_green.copy.subscription_copy import forget_copies
 from activities.blue_green.failback import (
@@ -288,6 +289,7 @@ def _restore_after_earlier_run(task: AnyBlueGreenTask, store: CasStore) -> tuple
     for guard in guards:
         # The record alone does not tell: it is written before the change.
         if guard.namespace not in redirected:
+            complete_lost_undo(task, guard, store)  # mutant: blue-green/undo-that-a-terminated-run-left
             notes += [restore_policy(task, guard, INACTIVE), restore_redirect(task, guard, store)]
     return tuple(filter(None, notes))
 

@@ -197,8 +197,9 @@ MUTANTS = mutants(
         f"{_UNDO}::test_namespaces_of_an_earlier_run_stay": {
             "blue-green/undo-of-an-earlier-run": swap(".flipped_in == task.attempt.run_id", ""),
         },
-        f"{_UNDO}::test_a_second_attempt_restores_subscriptions": {
+        f"{_UNDO}::test_subscriptions_are_restored_after_a_lost_attempt": {
             "blue-green/ends-that-were-not-recorded": drop,
+            "blue-green/undo-that-a-terminated-run-left": drop,
         },
         f"{_CLEANUP}::test_messages_that_retention_keeps": {
             "blue-green/cleanup-of-what-retention-keeps": without(1),

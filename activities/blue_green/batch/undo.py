@@ -17,7 +17,7 @@ from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader, CasStore, retry
 from clients.errors import StoreContention, StoreNotFound
-from clients.pulsar.admin.errors import AdminConflict, AdminUnreachable
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminUnreachable
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.managed_ledgers import without_termination
 from clients.pulsar.names import TopicName
@@ -241,6 +241,16 @@ def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore,
             return
         task.context.pause(_LOAD_EVERY)
     raise StoreContention(f"{topic} is still terminated on {task.input.cluster}")
+
+
+def complete_lost_undo(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore) -> None:
+    """Create subscriptions again whose topics serve blue's clients, where the run that rolled back was terminated."""
+    ended = _noted_ends(store, guard)
+    for topic, position in ended.items():
+        with suppress(AdminNotFound):
+            _restore_subscriptions(task, guard, store, topic, position)
+    if ended:
+        _note_ends(store, guard, {})
 
 
 def _restore_subscriptions(

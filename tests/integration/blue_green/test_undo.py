@@ -67,9 +67,10 @@ def test_namespaces_of_an_earlier_run_stay(clusters: Clusters, *, loaded: bool) 
     later.end()
 
 
-def test_a_second_attempt_restores_subscriptions(clusters: Clusters) -> None:
+@pytest.mark.parametrize("terminated", [False, True], ids=["next attempt", "next run"])
+def test_subscriptions_are_restored_after_a_lost_attempt(clusters: Clusters, *, terminated: bool) -> None:
     """An attempt that died with a termination taken back, and its subscriptions not yet: they begin where it was."""
-    namespace = "undone/twice"
+    namespace = f"undone/{'terminated' if terminated else 'twice'}"
     (topic,) = make_namespace(clusters, namespace, "topic")
     clusters.blue_admin.subscriptions.create(topic, "drained", replicated=True, properties={"team": "billing"})
     steps = _moved(clusters, namespace, unterminate=True)
@@ -78,14 +79,23 @@ def test_a_second_attempt_restores_subscriptions(clusters: Clusters) -> None:
         with pytest.raises(ConnectionError):
             steps.batch(undo.undo)
     assert clusters.blue_admin.subscriptions.names(topic) == []
-    undone = steps.batch(undo.undo)
-    assert (undone.undone, undone.restored) == (True, 1)
+    if terminated:
+        steps = Steps(clusters, namespace, run_id="run-2", unterminate=True)
+        steps.whole(cluster.register)
+    else:
+        undone = steps.batch(undo.undo)
+        assert (undone.undone, undone.restored) == (True, 1)
     assert clusters.blue_admin.subscriptions.names(topic) == ["drained"]
     send_to(clusters.blue.broker_url, [str(topic)])
     drained = clusters.blue_admin.topics.stats(topic).subscriptions["drained"]
     assert (drained.msg_backlog, drained.is_replicated) == (1, True)
     assert drained.subscription_properties == {"team": "billing"}
-    steps.end()
+    # A later run does not create them again, where a client has deleted them since.
+    clusters.blue_admin.subscriptions.delete(topic, "drained")
+    following = Steps(clusters, namespace, run_id="run-3")
+    following.whole(cluster.register)
+    assert clusters.blue_admin.subscriptions.names(topic) == []
+    following.end()
 
 
 def test_a_client_that_comes_to_green_during_the_rollback(clusters: Clusters) -> None:
