@@ -24,7 +24,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import rewrite_flag, set_flag
 from models.blue_green.claims import Stage, TopicClients
 from models.blue_green.results import Undone
-from models.lifecycle.failures import NAMED
+from models.lifecycle.failures import NAMED, summarize
 from models.lifecycle.status import WaitKind
 
 # One check before flags are taken off, one after running sweeps, and two more if these sweeps terminated topics.
@@ -66,7 +66,8 @@ def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
     notes = [f"the broker {broker} of {task.input.cluster} does not answer; restart it" for broker in sorted(silent)]
     notes += [unended] if unended else []
     notes += [why for guard in staying if (why := restore_redirect(task, guard, store))]
-    notes += _notes_on_use(task, store, [topic for topic in restored if topic.namespace_path not in obstacles])
+    # Also without any terminated topic: brokers redirect clients of a topic that is not loaded, or is new, at once.
+    notes += _notes_on_use(task, store, [guard.namespace for guard in ours if guard in staying])
     terminated = sum(len(_terminated(task, guard)) for guard in flipping)
     why = next((f"{name}: {obstacle}" for name, obstacle in obstacles.items()), "")
     return Undone(undone=not obstacles, terminated=terminated, restored=len(restored), why=why, notes=tuple(notes))
@@ -146,9 +147,14 @@ def _note_ends(store: CasStore, guard: NamespaceGuard, ends: Mapping[TopicName, 
         save_clients(store, guard, after)
 
 
-def _notes_on_use(task: AnyBlueGreenTask, store: CasReader, topics: Sequence[TopicName]) -> list[str]:
-    """Return notes on topics that stay on blue, and that clients also use on green."""
-    uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
+def _notes_on_use(task: AnyBlueGreenTask, store: CasReader, namespaces: Sequence[str]) -> list[str]:
+    """Return notes on topics of namespaces that stay on blue, and that clients also use on green."""
+    try:
+        topics = [topic for namespace in namespaces for topic in topics_of(task.green.admin, namespace)]
+        uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
+    except AdminUnreachable as error:
+        # A rollback must not wait for green, which may be lost.
+        return [f"could not check whether {task.input.green_cluster} has clients of {summarize(namespaces)}: {error}"]
     return [
         f"{topic} stays on {task.input.cluster}, and has clients or messages on {task.input.green_cluster} as well"
         for topic, used in zip(topics, uses, strict=True)

@@ -12,6 +12,7 @@ from activities.blue_green.batch import flip, undo
 from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.names import TopicName
+from clients.pulsar.records.namespace_flag import set_flag
 from models.blue_green.claims import Stage
 from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.blue_green.environment import Clusters
@@ -117,6 +118,30 @@ def test_a_client_that_comes_to_green_during_the_rollback(clusters: Clusters) ->
     assert "have clients or messages on green already" in undone.why
     assert _is_flagged(clusters, namespace)
     assert _ended(clusters, topic)
+    steps.end()
+
+
+def test_clients_that_were_redirected_before_the_rollback_are_reported(clusters: Clusters) -> None:
+    """Brokers redirect clients of topics that are not loaded, or are new, before any topic is terminated."""
+    namespace = "undone/redirected"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    steps = Steps(clusters, namespace)
+    steps.begin()
+    assert not steps.quiesce().busy
+    with steps.task() as task, task.blue.store() as store:
+        (guard,) = take(task, store, [namespace])
+        guard.note(stage=Stage.FLIPPED, flipped_in="run-1")
+        clusters.blue_admin.topics.unload(topic)
+        set_flag(store, namespace, guard.require, migrated=True)
+    with closing(quiet_client(clusters.blue.broker_url)) as client:
+        for name in (str(topic), f"{topic}-new"):
+            client.create_producer(name).send(b"on green")
+        undone = steps.batch(undo.undo)
+    assert undone.undone
+    assert [note.partition(" stays on blue, and has clients or messages on green")[0] for note in undone.notes] == [
+        str(topic),
+        f"{topic}-new",
+    ]
     steps.end()
 
 
