@@ -194,6 +194,9 @@ MUTANTS = mutants(
         f"{_UNDO}::test_a_flip_that_never_began_is_repeated": {
             "blue-green/flip-that-never-started": becomes("read_flag(store, name) or started"),
         },
+        f"{_UNDO}::test_a_namespace_that_is_deleted_after_its_flip": {
+            "blue-green/flag-of-a-deleted-namespace": swap("_exists(task, guard)", "True"),
+        },
         f"{_UNDO}::test_namespaces_of_an_earlier_run_stay": {
             "blue-green/undo-of-an-earlier-run": swap(".flipped_in == task.attempt.run_id", ""),
         },

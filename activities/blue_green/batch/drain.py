@@ -70,7 +70,10 @@ def drain(task: BatchTask) -> Drained:
     moving = guards_that_move(guards)
     # An earlier attempt may have been lost after it took a flag off to load topics again.
     unended = ""
-    if halfway := [guard for guard in moving if not read_flag(store, guard.namespace) or is_held_back(guard.require())]:
+    halfway = [guard for guard in moving if not read_flag(store, guard.namespace) or is_held_back(guard.require())]
+    # A namespace that a client deleted has no flag, and nothing to drain.
+    # mutant: blue-green/flag-of-a-deleted-namespace
+    if halfway := [guard for guard in halfway if _exists(task, guard)]:
         unended = terminate_or_give_up(task, halfway, store)  # mutant: blue-green/flag-that-a-lost-attempt-took-off
     drained = DrainWatch(task, moving, store, unended=unended).run()
     stayed = tuple(
@@ -81,6 +84,14 @@ def drain(task: BatchTask) -> Drained:
     return drained.model_copy(
         update={"remaining": (*stayed, *drained.remaining), "remaining_count": drained.remaining_count + len(stayed)}
     )
+
+
+def _exists(task: AnyBlueGreenTask, guard: NamespaceGuard) -> bool:
+    try:
+        task.blue.admin.namespaces.policies(guard.namespace)
+    except AdminNotFound:
+        return False
+    return True
 
 
 class UndrainedTopic(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from activities.blue_green import cluster
-from activities.blue_green.batch import flip, undo
+from activities.blue_green.batch import drain, flip, undo, verify
 from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.names import TopicName
@@ -156,6 +156,21 @@ def test_a_namespace_that_is_gone(clusters: Clusters) -> None:
     clusters.blue_admin.namespaces.delete(names[0])
     assert steps.batch(undo.undo).undone
     assert clusters.blue_admin.namespaces.publish_rate(names[1]) is None
+    steps.end()
+
+
+def test_a_namespace_that_is_deleted_after_its_flip(clusters: Clusters) -> None:
+    """A batch is drained and verified if a client deletes one of its namespaces on blue."""
+    names = ["undone/flipped-deleted", "undone/flipped-there"]
+    topics = [make_namespace(clusters, name, "topic")[0] for name in names]
+    steps = Steps(clusters, *names)
+    steps.begin()
+    assert not steps.quiesce().busy
+    steps.batch(flip.flip)
+    clusters.blue_admin.topics.delete(topics[0], force=True)
+    clusters.blue_admin.namespaces.delete(names[0])
+    assert steps.batch(drain.drain).remaining == ()
+    assert steps.batch(verify.verify).faults == ()
     steps.end()
 
 

@@ -162,6 +162,7 @@ def _unended(monkeypatch: pytest.MonkeyPatch, held: _HeldBack, *, minutes: float
         monkeypatch.setattr(module, "rewrite_flag" if module is undo else "read_flag", flag)
         monkeypatch.setattr(module, "lift_publish_limit", lift_publish_limit)
     monkeypatch.setattr(drain, "saved_clients", clients)
+    monkeypatch.setattr(drain, "_exists", flag)
     monkeypatch.setattr(undo, "redirected_namespaces", redirected_namespaces)
     monkeypatch.setattr(undo, "holds_claim", flag)
     task: Any = _task({}, migrated="")
