@@ -230,17 +230,16 @@ def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
             or has_terminated_topics(task, guard.namespace)  # mutant: blue-green/copy-of-what-was-terminated
         ):
             continue
-        # All subscriptions must start after the copies of an earlier run, even if none is idle any more.
-        there = {*topics_of(task.blue.admin, guard.namespace)}
-        idle: dict[TopicName, tuple[str, ...]] = dict.fromkeys(
-            there.intersection(recorded_copies(store, guard.namespace)), ()
-        )
-        idle |= {
+        noted = {
             TopicName.parse(topic): names
             for topic, clients in saved_clients(store, guard.namespace).items()
             if (names := tuple(name for name, count in clients.consumers.items() if not count))
         }
-        if idle:
+        # All subscriptions must start after the copies of an earlier run, even if none is idle any more.
+        copied = dict.fromkeys(recorded_copies(store, guard.namespace), ())
+        there = {*topics_of(task.blue.admin, guard.namespace)}
+        # mutant: blue-green/backlogs-of-deleted-topics
+        if idle := {topic: names for topic, names in {**copied, **noted}.items() if topic in there}:
             idle_by_namespace[guard] = idle
     return idle_by_namespace
 

@@ -14,6 +14,7 @@ from activities.blue_green.copy.subscription_copy import (
     read_through_broker,
 )
 from clients.errors import StoreConflict, StoreUnsupported
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import CursorStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.connection import BrokerConnection
@@ -91,7 +92,11 @@ def compare_entries(copy: SubscriptionCopy, topics: Collection[TopicName]) -> tu
         if recorded is None or recorded.record.compared == len(recorded.record.positions):
             return None
         seen[topic] = recorded
-        stats, ledgers = read_managed_ledger(copy.blue, topic)
+        try:
+            stats, ledgers = read_managed_ledger(copy.blue, topic)
+        except AdminNotFound:
+            # It was deleted since.
+            return None
         return TopicCopy(topic, ledgers, through_broker=read_through_broker(stats))
 
     def take(topic: TopicName, result: CopyPart) -> None:

@@ -235,10 +235,7 @@ class _Tally:
 
     def remaining(self, topic: TopicName) -> int:
         """Return the number of entries of a topic that are to be copied."""
-        try:
-            pending = self._pending_copy(topic)
-        except AdminNotFound:
-            return 0
+        pending = self._pending_copy(topic)
         return pending.remaining if pending else 0
 
     def take(self, topic: TopicName, result: CopyPart) -> None:
@@ -263,7 +260,11 @@ class _Tally:
 
     def _pending_copy(self, topic: TopicName) -> _PendingCopy | None:
         copy = self._copy
-        stats, ledgers = read_managed_ledger(copy.blue, topic)
+        try:
+            stats, ledgers = read_managed_ledger(copy.blue, topic)
+        except AdminNotFound:
+            # It was deleted since.
+            return None
         mark_deletes = [
             EntryPosition.parse(stats.cursors[name].mark_delete_position)
             for name in self._idle[topic]

@@ -123,6 +123,27 @@ def test_a_batch_is_not_rolled_back_once_backlogs_are_skipped(clusters: Clusters
     assert len(received(clusters.green.broker_url, str(plain), "idle", least=3)) == 3
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_deleted_topic_does_not_end_the_copy_of_others(clusters: Clusters, *, copied: bool) -> None:
+    """A client deletes a topic with an idle subscription after LOAD, or during the copy: the others are flipped."""
+    tenant = f"left-{'copied' if copied else 'loaded'}"
+    plain, parts = _topics(clusters, tenant)
+    for topic in (plain, parts):
+        clusters.blue_admin.subscriptions.create(topic, "idle")
+    send_to(clusters.blue.broker_url, 3 * [str(plain), str(parts.of_partition(0))])
+    steps = Steps(clusters, f"{tenant}/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    steps.begin()
+    assert not steps.quiesce().busy
+    if copied:
+        steps.batch(backlogs.final_copy)
+    clusters.blue_admin.topics.delete(plain, force=True)
+    copy = steps.batch(backlogs.final_copy)
+    assert (copy.proof.subscriptions, copy.proof.unacknowledged, copy.in_time) == (1, 3, True)
+    steps.batch(flip.flip)
+    assert steps.batch(drain.drain).remaining == ()
+    steps.end()
+
+
 def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) -> None:
     """A producer that connects while writes are quiet gets one message through: it is not left on blue."""
     plain, _ = _topics(clusters, "overdue")
