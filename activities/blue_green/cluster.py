@@ -394,7 +394,9 @@ def _end_record(
         if green is not None:
             delete_old_record(green, namespace, guard.require)
     moved = read_flag(store, namespace)
-    if record.inactive_topics and moved:
+    # The run that completes a flip must know whose copies it relies upon.
+    # mutant: blue-green/record-of-a-flip-is-deleted
+    if moved and (record.inactive_topics or record.stage is Stage.FLIPPED):
         guard.note(stage=Stage.KEPT)
         return False
     notes.append(restore_policy(task, guard, INACTIVE))

@@ -20,6 +20,7 @@ from pulsar_devstack.traffic.runner import Traffic
 from spark.blue_green.copy_record import recorded_copies
 from tests.support.blue_green.backlogs import received, require_sent, sent
 from tests.support.blue_green.environment import BLUE, Clusters
+from tests.support.blue_green.namespaces import KEPT
 from tests.support.blue_green.steps import Steps
 from tests.support.lifecycle.environment import Environment
 
@@ -142,6 +143,25 @@ def test_a_deleted_topic_does_not_end_the_copy_of_others(clusters: Clusters, *, 
     steps.batch(flip.flip)
     assert steps.batch(drain.drain).remaining == ()
     steps.end()
+
+
+def test_the_next_run_relies_upon_the_copies_of_a_flip(clusters: Clusters) -> None:
+    """A migration ends before a namespace is drained, whose policies it did not change: the next run skips on blue."""
+    plain, _ = _topics(clusters, "completed")
+    policy = {**KEPT, "deleteWhileInactive": False}
+    clusters.blue_admin.namespaces.set_policy("completed/one", ("inactive_topic_policies",), policy)
+    clusters.blue_admin.subscriptions.create(plain, "idle")
+    send_to(clusters.blue.broker_url, 3 * [str(plain)])
+    first = Steps(clusters, "completed/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    first.begin()
+    assert not first.quiesce().busy
+    first.batch(backlogs.final_copy)
+    first.batch(flip.flip)
+    first.end()
+    second = Steps(clusters, "completed/one", run_id="run-2", idle_subscriptions="copy", drain_timeout="PT5S")
+    second.move()
+    second.end()
+    assert len(received(clusters.green.broker_url, str(plain), "idle", least=3)) == 3
 
 
 def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) -> None:
