@@ -36,9 +36,9 @@ def flip(task: BatchTask) -> Flipped:
         require_answers(task)  # mutant: blue-green/flag-that-a-silent-broker-does-not-see
     _require_green(task, begun)  # mutant: blue-green/flip-without-a-check-of-green
     await_movable(task, begun, drained=True)
-    late = provision_late(task, begun, store)  # mutant: blue-green/flip-without-what-came-late
+    provision_late(task, begun, store)  # mutant: blue-green/flip-without-what-came-late
     # mutant: blue-green/flip-without-what-came-after-the-copy
-    copied = repeat_final_copy(task, guards, store, new_subscriptions=late)
+    copied = repeat_final_copy(task, guards, store)
     if task.input.idle_subscriptions is IdleSubscriptions.SKIP:
         note_consumers(task, begun, store)  # mutant: blue-green/skip-of-what-is-in-use-at-the-flag
     since = require_quiet(task, begun)  # mutant: blue-green/flip-without-a-check-of-the-limit

@@ -137,12 +137,11 @@ def _final_copy(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
     )
 
 
-def repeat_final_copy(
-    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, new_subscriptions: bool
-) -> FinalCopy | None:
+def repeat_final_copy(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> FinalCopy | None:
     """Copy the messages that came since `final_copy`, right before the flag; return None if none came.
 
-    A copy that a lost attempt left half-finished is repeated: it may have set cursors for other consumers than now.
+    A copy that a lost attempt left half-finished is repeated: it may have set cursors for other consumers than now. So
+    is the copy of a namespace with subscriptions that came since: they have no cursor on green yet.
 
     A producer that connects while writes are quiet gets one message through, and so does each at the next turn of the
     limit, if `final_copy` took long or its worker was lost.
@@ -151,7 +150,6 @@ def repeat_final_copy(
         task: of the attempt.
         guards: of the batch.
         store: blue's metadata store.
-        new_subscriptions: subscriptions were created since, and have no cursor on green yet.
 
     Raises:
         StoreConflict: it took too long; or see `final_copy`.
@@ -159,8 +157,7 @@ def repeat_final_copy(
     late = [
         guard.namespace
         for guard, idle in _idle(task, guards, store).items()
-        if new_subscriptions
-        or guard.require().copied_in != task.attempt.run_id  # mutant: blue-green/half-finished-copy-is-not-repeated
+        if guard.require().copied_in != task.attempt.run_id  # mutant: blue-green/half-finished-copy-is-not-repeated
         or has_uncopied_entries(_copy_of(task, guard), idle)
     ]
     if not late:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
+from activities.blue_green.namespace_redirect import has_terminated_topics
 from activities.blue_green.provisioning.namespaces import Scope, provision_all
 from activities.blue_green.saved_clients import clients_of, save_clients, saved_clients
 from activities.blue_green.topics import check_topic, topics_of
@@ -43,8 +44,8 @@ class MissingOnGreen(NamedTuple):
     lacks_schema: bool
 
 
-def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> bool:
-    """Create on green what came to blue since LOAD or the last call; return whether a subscription came.
+def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+    """Create on green what came to blue since LOAD or the last call.
 
     Topics without subscriptions are created again if brokers of green deleted them since.
 
@@ -59,9 +60,11 @@ def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], sto
         if (topics := _missing_topics(task, guard.namespace, noted=saved_clients(store, guard.namespace).keys()))
     }
     for guard, topics in late.items():
+        if any(topic.subscriptions for topic in topics) and not has_terminated_topics(task, guard.namespace):
+            # First: if this attempt is lost, the next one finds them on green, and must still place their cursors.
+            guard.note(copied_in="")  # mutant: blue-green/late-subscriptions-get-the-whole-copy
         provision_batch(task, [guard], {topic.topic.whole for topic in topics}, served=True)
         _save_new_clients(store, guard, topics)
-    return any(topic.subscriptions for topics in late.values() for topic in topics)
 
 
 def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:

@@ -10,6 +10,7 @@ from activities.blue_green.batch import drain, flip, load, verify
 from activities.blue_green.copy import backlogs
 from activities.blue_green.provisioning.late_topics import create_late
 from clients.errors import StoreConflict
+from clients.pulsar.admin.topics import LATEST
 from clients.pulsar.names import TopicName
 from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.blue_green.backlogs import received
@@ -136,9 +137,15 @@ def test_subscriptions_between_the_flag_and_the_termination(clusters: Clusters) 
 
 
 @pytest.mark.exhaustive
-def test_a_late_subscription_gets_its_position_in_the_copy(clusters: Clusters) -> None:
-    """A late subscription has the same backlog as the one that was copied, and gets it on green once."""
-    namespace = "newcomer/copied"
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_late_subscription_gets_its_position_in_the_copy(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    """A late subscription has the same backlog as the one that was copied, and gets it on green once.
+
+    The same is true for the one that an attempt created on green before it was lost.
+    """
+    namespace = f"newcomer/{'lost' if lost else 'copied'}"
     (topic,) = make_namespace(clusters, namespace, "topic")
     clusters.blue_admin.subscriptions.create(topic, "idle")
     send_to(clusters.blue.broker_url, 3 * [str(topic)])
@@ -147,10 +154,23 @@ def test_a_late_subscription_gets_its_position_in_the_copy(clusters: Clusters) -
     assert not steps.quiesce().busy
     assert steps.batch(backlogs.final_copy).proof.subscriptions == 1
     clusters.blue_admin.subscriptions.create(topic, "late")
+    clusters.blue_admin.subscriptions.create(topic, "newest", LATEST)
+    if lost:
+        with monkeypatch.context() as patched:
+            patched.setattr(flip, "repeat_final_copy", _die)
+            with pytest.raises(ConnectionError):
+                steps.batch(flip.flip)
     flipped = steps.batch(flip.flip)
     assert flipped.final_copy
-    assert flipped.final_copy.proof.subscriptions == 2
+    assert flipped.final_copy.proof.subscriptions == 3
     assert steps.batch(drain.drain).remaining == ()
     steps.end()
+    subscriptions = clusters.green_admin.topics.stats(topic).subscriptions
+    backlogs_on_green = {name: sub.msg_backlog for name, sub in subscriptions.items()}
+    assert backlogs_on_green == {"idle": 3, "late": 3, "newest": 0}
     for name in ("idle", "late"):
         assert len(received(clusters.green.broker_url, str(topic), name, least=3)) == 3
+
+
+def _die(*_: object) -> None:
+    raise ConnectionError

@@ -64,10 +64,7 @@ class _Batch:
         attempt = SimpleNamespace(run_id=_RUN)
         task = SimpleNamespace(input=SimpleNamespace(quiesce_timeout=timedelta(minutes=1)), attempt=attempt)
         return backlogs.repeat_final_copy(
-            cast("AnyBlueGreenTask", task),
-            [cast("NamespaceGuard", self)],
-            cast("CasStore", None),
-            new_subscriptions=False,
+            cast("AnyBlueGreenTask", task), [cast("NamespaceGuard", self)], cast("CasStore", None)
         )
 
     def require(self) -> _Batch:
