@@ -130,6 +130,9 @@ MUTANTS = mutants(
         f"{_LATE}::test_a_late_subscription_gets_its_position_in_the_copy": {
             "blue-green/late-subscriptions-get-the-whole-copy": drop,
         },
+        f"{_LATE}::test_a_subscription_after_the_flag_gets_no_copies": {
+            "blue-green/copies-for-subscriptions-without-one": swap("last is None", "True"),
+        },
         f"{_IDLE_BACKLOGS}::test_messages_after_a_copy_are_copied_before_the_flag": {
             "blue-green/flip-without-what-came-after-the-copy": swap("guards", "[]"),
         },

@@ -16,12 +16,13 @@ from activities.blue_green.namespace_redirect import has_terminated_topics
 from activities.blue_green.provisioning.namespaces import Scope, provision_all
 from activities.blue_green.saved_clients import clients_of, save_clients, saved_clients
 from activities.blue_green.topics import check_topic, topics_of
-from clients.cas.store import CasStore
+from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
-from clients.pulsar.admin.topics import TopicStats
+from clients.pulsar.admin.topics import EARLIEST, Position, TopicStats
 from clients.pulsar.names import TopicName
+from spark.blue_green.tasks import read_record
 
 _NAMED = 3
 
@@ -73,14 +74,26 @@ def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
         topics = _missing_topics(task, guard.namespace)
         for topic, name in ((late_topic, name) for late_topic in topics for name in late_topic.subscriptions):
             sub = topic.stats.client_subscriptions[name]
+            position = _start_on_green(store, topic.topic, name)
             guard.require()
             # Its consumer was faster; or there is no such topic on green, which VERIFY reports.
             with suppress(AdminConflict, AdminNotFound):
                 task.green.admin.subscriptions.create(
-                    topic.topic, name, replicated=sub.is_replicated, properties=sub.subscription_properties
+                    topic.topic, name, position, replicated=sub.is_replicated, properties=sub.subscription_properties
                 )
         if topics:
             _save_new_clients(store, guard, topics)
+
+
+def _start_on_green(store: CasReader, topic: TopicName, name: str) -> Position:
+    """Return where a subscription starts on green whose backlog is on blue: after the copies for other ones."""
+    copied = read_record(store, topic)
+    last = copied.record.positions.last if copied else None
+    # mutant: blue-green/copies-for-subscriptions-without-one
+    if copied is None or last is None or name in copied.record.copied_subscriptions:
+        return EARLIEST
+    # A subscription that is created at a message gets that message first.
+    return Position(ledger_id=last[1].ledger_id, entry_id=last[1].entry_id + 1)
 
 
 def _missing_topics(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import pytest
 
+from activities.blue_green import termination
 from activities.blue_green.batch import drain, flip, load, verify
 from activities.blue_green.copy import backlogs
 from activities.blue_green.provisioning.late_topics import create_late
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import LATEST
 from clients.pulsar.names import TopicName
+from clients.pulsar.records.namespace_flag import set_flag
 from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.blue_green.backlogs import received
 from tests.support.blue_green.environment import Clusters
@@ -133,6 +136,32 @@ def test_subscriptions_between_the_flag_and_the_termination(clusters: Clusters) 
     clusters.blue_admin.subscriptions.delete(topic, "late", force=True)
     assert steps.batch(drain.drain).remaining == ()
     assert steps.batch(verify.verify).faults == ()
+    steps.end()
+
+
+def test_a_subscription_after_the_flag_gets_no_copies(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has its backlog on blue, where its consumers read it: they do not get it again on green."""
+    namespace = "newcomer/after-copies"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    clusters.blue_admin.subscriptions.create(topic, "idle")
+    send_to(clusters.blue.broker_url, 3 * [str(topic)])
+    steps = Steps(clusters, namespace, idle_subscriptions="copy", quiesce_timeout="PT1M")
+    steps.begin()
+    assert not steps.quiesce().busy
+    steps.batch(backlogs.final_copy)
+
+    def subscribe_first(*arguments: Any, **options: Any) -> None:
+        clusters.blue_admin.subscriptions.create(topic, "new")
+        set_flag(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(termination, "set_flag", subscribe_first)
+        steps.batch(flip.flip)
+    assert len(received(clusters.blue.broker_url, str(topic), "new", least=3, acknowledge=True)) == 3
+    assert steps.batch(drain.drain).remaining == ()
+    send_to(clusters.green.broker_url, [str(topic)])
+    subscriptions = clusters.green_admin.topics.stats(topic).subscriptions
+    assert {name: sub.msg_backlog for name, sub in subscriptions.items()} == {"idle": 4, "new": 1}
     steps.end()
 
 
