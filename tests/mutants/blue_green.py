@@ -40,6 +40,7 @@ _NAMES = "tests/unit/blue_green/test_names.py"
 _DYNAMIC_SETTINGS = "tests/unit/blue_green/test_dynamic_settings.py"
 _RELEASE = "tests/unit/blue_green/test_release.py"
 _FROZEN_FLAGS = "tests/unit/blue_green/test_frozen_flags.py"
+_COMPLETION = "tests/unit/blue_green/test_completion.py"
 _INTEGRATION_FROZEN_FLAGS = "tests/integration/blue_green/test_frozen_flags.py"
 
 MUTANTS = mutants(
@@ -243,6 +244,9 @@ MUTANTS = mutants(
             "blue-green/half-finished-copy-is-relied-upon": drop,
             "blue-green/half-finished-copy-is-not-repeated": drop,
             "blue-green/copy-of-what-was-terminated": drop,
+        },
+        _COMPLETION: {
+            "blue-green/flag-of-the-cluster-over-what-came-last": becomes("True"),
         },
         _UNIT_UNDO: {
             "blue-green/undo-of-skipped-backlogs": becomes("False"),
