@@ -13,6 +13,7 @@ _DRAIN = "tests/unit/blue_green/test_drain.py"
 _LOAD = "tests/unit/blue_green/test_load.py"
 _FIT = "tests/unit/blue_green/test_fit.py"
 _DIFFERENCES = "tests/unit/blue_green/test_differences.py"
+_LATE_SUBSCRIPTIONS = "tests/unit/blue_green/test_late_subscriptions.py"
 _LATE = "tests/integration/blue_green/test_late.py"
 _IDLE_BACKLOGS = "tests/integration/blue_green/test_idle_backlogs.py"
 _UNDRAINABLE = "tests/unit/blue_green/test_undrainable.py"
@@ -131,8 +132,9 @@ MUTANTS = mutants(
         f"{_LATE}::test_a_late_subscription_gets_its_position_in_the_copy": {
             "blue-green/late-subscriptions-get-the-whole-copy": drop,
         },
-        f"{_LATE}::test_a_subscription_after_the_flag_gets_no_copies": {
+        _LATE_SUBSCRIPTIONS: {
             "blue-green/copies-for-subscriptions-without-one": swap("last is None", "True"),
+            "blue-green/late-topics-of-an-earlier-run": swap("topic.subscriptions", "True"),
         },
         f"{_IDLE_BACKLOGS}::test_messages_after_a_copy_are_copied_before_the_flag": {
             "blue-green/flip-without-what-came-after-the-copy": swap("guards", "[]"),
@@ -206,6 +208,9 @@ MUTANTS = mutants(
         },
         f"{_UNDO}::test_a_flip_that_never_began_is_repeated": {
             "blue-green/flip-that-never-started": becomes("read_flag(store, name) or started"),
+        },
+        f"{_SECOND_START}::test_a_topic_that_was_deleted_after_its_move": {
+            "blue-green/topics-that-were-deleted-after-their-move": swap("flipped or str(topic) in saved", "True"),
         },
         f"{_UNDO}::test_a_namespace_that_is_deleted_after_its_flip": {
             "blue-green/flag-of-a-deleted-namespace": swap("_exists(task, guard)", "True"),

@@ -71,7 +71,9 @@ def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], sto
 def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
     """Create on green the subscriptions that came to blue between the flag and the termination of its topics."""
     for guard in guards:
-        topics = _missing_topics(task, guard.namespace)
+        # Not topics alone: clients may have deleted those on green that an earlier run had moved.
+        # mutant: blue-green/late-topics-of-an-earlier-run
+        topics = [topic for topic in _missing_topics(task, guard.namespace) if topic.subscriptions]
         for topic, name in ((late_topic, name) for late_topic in topics for name in late_topic.subscriptions):
             sub = topic.stats.client_subscriptions[name]
             position = _start_on_green(store, topic.topic, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from activities.blue_green.batch import drain, verify
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.records.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
@@ -114,6 +115,24 @@ def test_rolled_back_after_the_canary(clusters: Clusters, environment: Environme
         assert _flags(clusters, "gate/a", "gate/b") == [True, True]
         traffic.wait_for_more(10)
         traffic.verify()
+
+
+def test_a_topic_that_was_deleted_after_its_move(clusters: Clusters) -> None:
+    """A later start, with more namespaces for example, compares a moved namespace again: that is not a fault."""
+    namespace = "moved/before"
+    topic, _ = make_namespace(clusters, namespace, "deleted", "there")
+    first = Steps(clusters, namespace)
+    first.move()
+    assert first.batch(verify.verify).faults == ()
+    clusters.green_admin.topics.delete(topic)
+    (fault,) = first.batch(verify.verify).faults
+    assert fault.reason == "green has no such topic"
+    first.batch(drain.drain)
+    first.finish()
+    second = Steps(clusters, namespace, run_id="run-2")
+    second.move()
+    assert second.batch(verify.verify).faults == ()
+    second.end()
 
 
 @pytest.mark.exhaustive
