@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.lifecycle.context import ActivityContext
-from activities.pulsar.stored_topics import stored
+from activities.pulsar.stored_topics import after_end, stored
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError, AdminUnsupported
 from clients.pulsar.admin.namespaces import Retention
@@ -166,7 +166,7 @@ def users_of(admin: PulsarAdminReader, topic: TopicName) -> str:
 
 def needed_by(info: InternalInfo) -> str:
     """Return the subscriptions and clusters that need messages of an unloaded topic, in words; empty for none."""
-    names = cursors_of(info)
+    names = [name for name in cursors_of(info) if not _is_drained(info, name)]
     subscriptions = [f"subscriptions {', '.join(names)}"] if names else []
     # mutant: blue-green/deletion-of-what-another-cluster-lacks
     return ", ".join([*subscriptions, *(f"replication to {remote}" for remote in _unreplicated(info))])
@@ -232,13 +232,29 @@ def _unreplicated(info: InternalInfo) -> Iterator[str]:
 
     After a crash of a broker the stored position is old, so that the cluster may have all messages.
     """
-    for name, cursor in info.cursors.items():
-        if not name.startswith(REPLICATOR):
-            continue
-        stored_at = cast("dict[str, Any]", cursor).get("markDelete") if isinstance(cursor, dict) else None
-        at = (stored_at["ledgerId"], stored_at["entryId"]) if stored_at else (-1, -1)
-        if any(count and (ledger, count - 1) > at for ledger, count in lengths_of(info)):
+    for name in info.cursors:
+        if name.startswith(REPLICATOR) and not _is_at_end(info, name):
             yield name.removeprefix(REPLICATOR)
+
+
+def _is_drained(info: InternalInfo, name: str) -> bool:
+    """Return whether a subscription of an unloaded topic has acknowledged all messages.
+
+    Brokers delete it at their next check only. Without a ledger of the cursor, the stored position is the newest one.
+    """
+    # mutant: blue-green/stored-position-that-may-be-old
+    return _cursor(info, name).get("cursorsLedgerId") == -1 and _is_at_end(info, name) and not after_end(info)
+
+
+def _is_at_end(info: InternalInfo, name: str) -> bool:
+    stored_at = _cursor(info, name).get("markDelete")
+    at = (stored_at["ledgerId"], stored_at["entryId"]) if stored_at else (-1, -1)
+    return not any(count and (ledger, count - 1) > at for ledger, count in lengths_of(info))
+
+
+def _cursor(info: InternalInfo, name: str) -> dict[str, Any]:
+    cursor = info.cursors[name]
+    return cast("dict[str, Any]", cursor) if isinstance(cursor, dict) else {}
 
 
 def _retention(admin: PulsarAdminReader, topic: TopicName) -> Retention:

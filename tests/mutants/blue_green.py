@@ -229,6 +229,9 @@ MUTANTS = mutants(
             "blue-green/failback-deletes-what-retention-keeps": swap("topic.refusal]", "topic.needed_by]"),
         },
         _LEFTOVERS: {
+            "blue-green/stored-position-that-may-be-old": swap(
+                '_cursor(info, name).get("cursorsLedgerId") == -1', "True"
+            ),
             "blue-green/cursors-of-brokers-count-as-subscriptions": swap(
                 "in (COMPACTION, DEDUPLICATION)", "== COMPACTION"
             ),

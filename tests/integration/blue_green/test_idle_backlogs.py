@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green.batch import drain, flip, undo
+from activities.blue_green.batch import drain, flip, undo, verify
 from activities.blue_green.copy import backlogs
+from activities.blue_green.topics import check_topic
 from clients.errors import StoreError
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
@@ -23,6 +24,7 @@ from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.namespaces import KEPT
 from tests.support.blue_green.steps import Steps
 from tests.support.lifecycle.environment import Environment
+from tests.support.waiting import wait_for
 
 
 @pytest.mark.parametrize("green", ["clusters", pytest.param("clusters_to_oxia", marks=pytest.mark.exhaustive)])
@@ -162,6 +164,19 @@ def test_the_next_run_relies_upon_the_copies_of_a_flip(clusters: Clusters) -> No
     second.move()
     second.end()
     assert len(received(clusters.green.broker_url, str(plain), "idle", least=3)) == 3
+
+
+def test_a_topic_that_is_unloaded_after_its_backlog_was_skipped(clusters: Clusters) -> None:
+    """Its broker has not deleted the subscription yet, whose stored position is at the end: nothing is missing."""
+    plain, _ = _topics(clusters, "unloaded")
+    clusters.blue_admin.subscriptions.create(plain, "idle")
+    send_to(clusters.blue.broker_url, 3 * [str(plain)])
+    steps = Steps(clusters, "unloaded/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    steps.move()
+    clusters.blue_admin.topics.unload(plain)
+    wait_for("the topic out of memory", lambda: check_topic(clusters.blue_admin, plain).blocked, 20)
+    assert steps.batch(verify.verify).faults == ()
+    steps.end()
 
 
 def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) -> None:

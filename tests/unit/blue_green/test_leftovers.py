@@ -39,6 +39,23 @@ def test_subscriptions_need_a_topic() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cursor", "is_needed"),
+    [
+        ({"cursorsLedgerId": -1, "markDelete": _END}, False),
+        ({"cursorsLedgerId": -1, "markDelete": {"ledgerId": 6, "entryId": 0}}, True),
+        ({"cursorsLedgerId": 8, "markDelete": _END}, True),
+        ({"markDelete": _END}, True),
+    ],
+)
+def test_a_drained_subscription_needs_nothing(cursor: dict[str, object], *, is_needed: bool) -> None:
+    """Its stored position counts where it is the newest: with a ledger of the cursor, it was reset perhaps."""
+    assert bool(needed_by(_ended({"orders": cursor}))) is is_needed
+    ledgers = [{"ledgerId": 5, "entries": 3}, {"ledgerId": 6}, {"ledgerId": 7}]
+    fields = {"ledgers": ledgers, "terminatedPosition": _END, "cursors": {"orders": cursor}}
+    assert needed_by(InternalInfo.model_validate(fields)) == "subscriptions orders"
+
+
+@pytest.mark.parametrize(
     ("mark", "needed"),
     [
         ({"ledgerId": 6, "entryId": 1}, ""),
