@@ -188,8 +188,11 @@ class Sessions:
     async def _use_layout(self, layout: ControlledLayout) -> None:
         """Use a newer layout, unless the change in progress does: it is from that, or from before a reset."""
         self._publication_due = self._awaits_change = True
-        await workflow.wait_condition(lambda: not self._controller.is_changing)
-        self._awaits_change = False
+        try:
+            await workflow.wait_condition(lambda: not self._controller.is_changing)
+        finally:
+            # A run that ends its observer still publishes.
+            self._awaits_change = False
         if self._controller.record.epoch < layout.epoch:
             self._controller.note(
                 f"the layout is at epoch {layout.epoch}; this run expected {self._controller.record.epoch}"

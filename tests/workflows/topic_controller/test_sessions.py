@@ -25,7 +25,7 @@ from models.topic_controller.sessions import (
     StoredSessions,
     SubscriptionChanges,
 )
-from models.topic_controller.state import LayoutChange, OpenRequest
+from models.topic_controller.state import LayoutChange, OpenRequest, PreparedChange
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.topic_controller.activities import CREATED_MS, Script, long_timers, status_of, until, until_taken
@@ -343,6 +343,38 @@ async def test_a_change_of_an_earlier_run_that_keeps_failing(stage: Harness) -> 
     assert await register(run, "a") == {"a": (0, 1)}
     await run.update("delete", Deletion())
     await run.handle.result()
+
+
+async def test_a_cancelled_run_that_saw_the_layout_of_a_change(start: Start) -> None:
+    """A later change that keeps failing before its commit refuses no registrations."""
+    seen, committing, publishing = Hang(), Hang(), Hang(answer=PreparedChange())
+    script = Script(observe=[seen, None], commit=[committing, None])
+    run = await start(script)
+    await register(run, "a")
+    await seen.entered()
+    splitting = asyncio.ensure_future(run.update("split", SplitRequest(segment=0)))
+    await committing.entered()
+    script.record = script.record.with_commit(CREATED_MS + 1)
+    script.say("publish_assignments", [publishing, None])
+    registering = asyncio.ensure_future(register(run, "b"))
+    await publishing.entered()
+    await run.handle.cancel()
+    seen.answer = Observation(layout=script.record)
+    # The observer reports the layout while the run waits for the end of the change.
+    await asyncio.sleep(1)
+    seen.release()
+    await asyncio.sleep(1)
+    script.say("seal", _DENIED)
+    committing.release()
+    await splitting
+    failing = asyncio.ensure_future(run.update("split", SplitRequest(segment=1)))
+    await until(run, lambda status: bool(status.waiting))
+    await asyncio.sleep(3)
+    publishing.release()
+    await registering
+    assert (await register(run, "c")).keys() == {"c"}
+    script.say("seal", None)
+    await failing
 
 
 def _committed_but_not_published(script: Script) -> Callable[[object], NoReturn]:
