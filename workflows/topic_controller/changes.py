@@ -145,7 +145,13 @@ class Changes:
                 self._controller.set_layout(prepared.record or layout)
                 return
             self._controller.state.record = self._controller.record.with_next_segment(prepared.first_segment)
-            await self._seal_and_commit(pending)
+            try:
+                await self._seal_and_commit(pending)
+            except ApplicationError as error:
+                if self._controller.lost is not None:
+                    raise
+                # Its old segments may be terminated: only a controller can replace them.
+                self._controller.note(f"could not finish the {pending}: {error.message}")
 
     async def _seal_and_commit(self, mutation: Mutation, by_whom: str = "") -> LayoutChange:
         """Terminate the old segments and commit, until it succeeds.

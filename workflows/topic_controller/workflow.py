@@ -377,7 +377,6 @@ class TopicController(OneInput):
         Raises:
             ApplicationError: the topic is not ours, or another run holds the lease.
         """
-        is_continued = self._state.record is not None
         try:
             await self._changes.open()
             if self._controller.deleted:
@@ -387,7 +386,7 @@ class TopicController(OneInput):
             # After a reset, a replayed step is refused, because later steps of the same run hold the lease.
             if self._controller.is_reset:
                 return
-            if not is_continued or self._controller.lost is not None:
+            if self._state.record is None or self._controller.lost is not None:
                 raise
             self._controller.note(f"could not open the topic again, and continues: {error.message}")
 

@@ -306,7 +306,7 @@ async def test_a_topic_that_cannot_be_opened_fails(stage: Harness) -> None:
 
 
 async def test_a_change_of_an_earlier_run_that_was_removed(stage: Harness) -> None:
-    """The first run ends with the refusal if it cannot finish it; one that continues another run notes it."""
+    """The first run notes it, and controls the topic: only another change replaces segments that are terminated."""
     sealing = Hang(failure=_broken())
     script = Script(seal=sealing)
     before = script.record
@@ -315,10 +315,12 @@ async def test_a_change_of_an_earlier_run_that_was_removed(stage: Harness) -> No
     await sealing.entered()
     script.record = before.with_controller_urls(("http://x",))
     sealing.release()
+    script.say("seal", None)
     async with asyncio.timeout(30):
-        failure = await run.typed_failure()
-    expected = "the split of 1 was removed from the layout, which is at epoch 1; decide again"
-    assert (failure.type, failure.message) == (FailureKind.REFUSED, expected)
+        change = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=1)))
+    assert (change.epoch, change.sealed) == (2, (1,))
+    removed = "could not finish the split of 1: the split of 1 was removed from the layout, which is at epoch 1"
+    assert any(removed in note for note in (await status_of(run)).notes)
 
 
 async def test_a_cancellation_waits_for_a_change(stage: Harness) -> None:
