@@ -113,6 +113,8 @@ def copy_out(
         # Concurrent tasks share the throttle.
         job = replace(job, parallelism=max(1, engine.width(tag=tag)))
         copied = CopyRounds(engine, job, segments, store=store, context=task.context).run(tag)
+        # Producers may have added versions since then, before they sent the messages that name them.
+        regular.copy_schemas(source)
         proof = prove(engine, job, store, task.context, tag)
     return CopiedOut(
         target=str(target),
