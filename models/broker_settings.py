@@ -15,6 +15,7 @@ CONFIGURATION_STORE: Final = ("configurationMetadataStoreUrl", "configurationSto
 QUOTA_LIMITS: Final = {"destination_storage": "limitSize", "message_age": "limitTime"}
 """Kinds of backlog quotas, with the field of their limit, in bytes and in seconds."""
 _EVICTS = "consumer_backlog_eviction"
+_CAUGHT_UP = "delete_when_subscriptions_caught_up"
 
 
 def metadata_store_of(settings: Mapping[str, str]) -> str:
@@ -102,6 +103,21 @@ def eviction_limit(kind: str, quota: Mapping[str, Any]) -> int | None:
     limit = int(quota.get(QUOTA_LIMITS[kind], -1))
     # Brokers take 0 seconds for no limit, and 0 bytes for one (5.0.1).
     return limit if limit > 0 or (limit == 0 and kind == "destination_storage") else None
+
+
+def deletes_consumed(policy: Mapping[str, Any] | None, settings: Mapping[str, str]) -> bool:
+    """Return whether brokers delete an unused topic with its subscriptions, once these have consumed it.
+
+    Args:
+        policy: the policy for inactive topics of the topic, or of its namespace; None if neither has one.
+        settings: those of `message_ttl`.
+    """
+    if policy:
+        deletes, mode = policy.get("deleteWhileInactive"), policy.get("inactiveTopicDeleteMode")
+    else:
+        deletes = settings.get("brokerDeleteInactiveTopicsEnabled") == "true"
+        mode = settings.get("brokerDeleteInactiveTopicsMode")
+    return bool(deletes) and mode == _CAUGHT_UP
 
 
 def _default_quota(settings: Mapping[str, str]) -> dict[str, Any]:

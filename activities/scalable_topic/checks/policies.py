@@ -16,14 +16,20 @@ from clients.pulsar.admin.errors import AdminNotFound, AdminUnsupported
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
-from models.broker_settings import QUOTA_LIMITS, backlog_quota, eviction_limit, message_ttl, subscription_expiration
+from models.broker_settings import (
+    QUOTA_LIMITS,
+    backlog_quota,
+    deletes_consumed,
+    eviction_limit,
+    message_ttl,
+    subscription_expiration,
+)
 from models.lifecycle.failures import summarize
 from models.segments.segment import SubscriptionKind
 
 _Rights = Mapping[str, Sequence[str]]
 """The actions that each role may perform."""
 
-_CAUGHT_UP = "delete_when_subscriptions_caught_up"
 _KEEPS = ("retention", "offloadPolicies")
 """Names of the policies of a topic that keep its consumed messages."""
 _TTL, _EXPIRATION = "messageTTL", "subscriptionExpirationTime"
@@ -210,12 +216,7 @@ def _check_deletion(
     findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str]
 ) -> None:
     policy = topic.own_policy("inactiveTopicPolicies") or namespace.get("inactive_topic_policies")
-    if policy:
-        deletes, mode = policy.get("deleteWhileInactive"), policy.get("inactiveTopicDeleteMode")
-    else:
-        deletes = broker.get("brokerDeleteInactiveTopicsEnabled") == "true"
-        mode = broker.get("brokerDeleteInactiveTopicsMode")
-    if deletes and mode == _CAUGHT_UP:
+    if deletes_consumed(policy, broker):
         findings.block(
             "INACTIVE_DELETION",
             f"brokers delete {topic.name} as soon as all its subscriptions have consumed it, and it has no clients: "

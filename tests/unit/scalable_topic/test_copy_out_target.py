@@ -19,6 +19,7 @@ from tests.support.clients.memory_store import MemoryStore
 TARGET = TopicName.parse("persistent://shop/orders/old")
 WANTED = CopyRecord(source="shop/orders/new", partitions=0, hashing=KeyHash.JAVA)
 EXPIRATION, TTL = "subscription_expiration_time_minutes", "message_ttl_in_seconds"
+CAUGHT_UP = {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up", "deleteWhileInactive": True}
 EVICTS, HOLDS = "consumer_backlog_eviction", "producer_request_hold"
 
 
@@ -60,6 +61,17 @@ def _target(topic: dict[str, Any] | None, namespace: dict[str, Any], broker: dic
         ({"global/messageTTL": 60}, {}, {}, "message TTL"),
         ({}, {TTL: 60}, {}, "message TTL"),
         (None, {}, {"ttlDurationDefaultInSeconds": "60"}, "message TTL"),
+        ({"inactiveTopicPolicies": CAUGHT_UP}, {}, {}, "deletion of inactive topics"),
+        (None, {"inactive_topic_policies": CAUGHT_UP}, {}, "deletion of inactive topics"),
+        (
+            None,
+            {},
+            {
+                "brokerDeleteInactiveTopicsEnabled": "true",
+                "brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
+            },
+            "deletion of inactive topics",
+        ),
         ({"backlogQuota": {"message_age": _quota(EVICTS, seconds=60)}}, {}, {}, "the backlog quota message_age"),
         (
             {"backlogQuota": {"message_age": _quota(EVICTS, seconds=0)}},
@@ -101,6 +113,11 @@ def test_policies_that_lose_messages(
         ({"subscriptionExpirationTime": 0}, {EXPIRATION: 5}, {}),
         ({"messageTTL": 0}, {TTL: 60}, {}),
         ({}, {TTL: 0}, {"ttlDurationDefaultInSeconds": "60"}),
+        (
+            {"inactiveTopicPolicies": {**CAUGHT_UP, "deleteWhileInactive": False}},
+            {"inactive_topic_policies": CAUGHT_UP},
+            {},
+        ),
         ({}, {"backlog_quota_map": {"destination_storage": _quota(HOLDS, 1000)}}, {}),
         ({}, {}, {"backlogQuotaDefaultRetentionPolicy": EVICTS, "backlogQuotaDefaultLimitBytes": "-1"}),
         (

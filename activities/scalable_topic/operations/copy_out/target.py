@@ -20,6 +20,7 @@ from clients.pulsar.wire.position import EntryPosition
 from models.broker_settings import (
     QUOTA_LIMITS,
     backlog_quota,
+    deletes_consumed,
     eviction_limit,
     message_ttl,
     subscription_expiration,
@@ -189,6 +190,9 @@ class CopyTarget:
             yield "subscription expiration", effect
         if (seconds := _nearest(own("messageTTL"), message_ttl(inherited, settings))) > 0:
             yield "message TTL", f"drop messages that were not consumed for {seconds} seconds"
+        if deletes_consumed(own("inactiveTopicPolicies") or inherited.get("inactive_topic_policies"), settings):
+            effect = "delete a partition that holds no message for a subscription, and its subscriptions"
+            yield "deletion of inactive topics", effect
         quotas: Mapping[str, Mapping[str, Any]] = own(BACKLOG_QUOTAS) or {}
         for kind in QUOTA_LIMITS:
             limit = eviction_limit(kind, quotas.get(kind) or backlog_quota(kind, inherited, settings))
