@@ -90,6 +90,7 @@ class TopicClients(Result):
         properties: properties of subscriptions that have some.
         replicated: subscriptions whose position is replicated to other clusters.
         ended: ledger and entry of the termination, while a rollback removes it.
+        late: subscriptions that came after LOAD, so that an application is about to use them.
         missed: subscriptions that lack messages, because blue deleted them and then took more messages (#26680).
     """
 
@@ -98,6 +99,7 @@ class TopicClients(Result):
     properties: dict[str, dict[str, str]] = Field(default_factory=dict[str, dict[str, str]])
     replicated: tuple[str, ...] = ()
     ended: tuple[int, int] | None = None
+    late: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
 
     @property

@@ -134,6 +134,7 @@ MUTANTS = mutants(
         },
         _LATE_SUBSCRIPTIONS: {
             "blue-green/copies-for-subscriptions-without-one": swap("last is None", "True"),
+            "blue-green/skip-of-what-came-late": swap("now.consumers", "noted.consumers"),
             "blue-green/late-topics-of-an-earlier-run": swap("topic.subscriptions", "True"),
         },
         f"{_IDLE_BACKLOGS}::test_messages_after_a_copy_are_copied_before_the_flag": {

@@ -248,9 +248,10 @@ class DrainWatch:
         since = self._idle_since.setdefault((topic, name), time.monotonic())
         if self._task.input.idle_subscriptions is not IdleSubscriptions.SKIP:
             return False
+        clients = self._clients(topic)
         # A subscription that had consumers at LOAD or at the flag, or is newer, belongs to a running application.
         # mutant: blue-green/skip-of-what-is-in-use
-        if self._clients(topic).consumers.get(name) != 0 or time.monotonic() - since < _IDLE_FOR:
+        if clients.consumers.get(name) != 0 or name in clients.late or time.monotonic() - since < _IDLE_FOR:
             return False
         try:
             self._skip_all(guard, topic, name)

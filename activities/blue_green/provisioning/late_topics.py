@@ -22,6 +22,7 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.topics import EARLIEST, Position, TopicStats
 from clients.pulsar.names import TopicName
+from models.blue_green.claims import TopicClients
 from spark.blue_green.tasks import read_record
 
 _NAMED = 3
@@ -137,7 +138,7 @@ def _schema_version(admin: PulsarAdminReader, topic: TopicName) -> int:
 
 
 def _save_new_clients(store: CasStore, guard: NamespaceGuard, late: Sequence[MissingOnGreen]) -> None:
-    """Save the clients of these topics, so that VERIFY looks for them on green."""
+    """Save the clients of these topics, so that VERIFY looks for them on green, and DRAIN skips no late backlog."""
     clients_by_topic = {
         TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()
     }
@@ -152,7 +153,10 @@ def _save_new_clients(store: CasStore, guard: NamespaceGuard, late: Sequence[Mis
                 "replicated": tuple({*before.replicated, *now.replicated}),
             }
             now = before.model_copy(update=more)
-        clients_by_topic[topic.topic] = now
+        noted = before or TopicClients()
+        # mutant: blue-green/skip-of-what-came-late
+        late_names = {*noted.late, *(now.consumers.keys() - noted.consumers.keys())}
+        clients_by_topic[topic.topic] = now.model_copy(update={"late": tuple(sorted(late_names))})
     save_clients(store, guard, clients_by_topic)
 
 

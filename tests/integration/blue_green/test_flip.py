@@ -185,7 +185,7 @@ def test_a_new_topic_on_blue_after_the_flip_is_a_fault(clusters: Clusters, steps
 def test_a_subscription_in_use_is_not_skipped(
     clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `skip`, what a subscription has left stays if it had consumers at LOAD, or right before the flag."""
+    """With `skip`, a backlog stays if it had consumers at LOAD, or right before the flag, or came after LOAD."""
     # One round may take as long as the whole drain of this test.
     monkeypatch.setattr(drain, "_IDLE_FOR", 0.0)
     (namespace,) = steps.input.namespaces
@@ -199,6 +199,7 @@ def test_a_subscription_in_use_is_not_skipped(
         early.subscribe(str(topic), "at-load")
         steps.begin()
         early.close()
+        clusters.blue_admin.subscriptions.create(topic, "late")
         late = opened.enter_context(closing(quiet_client(clusters.blue.broker_url)))
         late.subscribe(str(topic), "at-flag")
         steps.quiesce()
@@ -206,6 +207,7 @@ def test_a_subscription_in_use_is_not_skipped(
     drained = steps.batch(drain.drain)
     assert drained.skipped == 1
     (topic,) = drained.remaining
+    assert "subscription late has 1 messages left, and no consumer;" in f"{topic.reason};"
     for name in ("at-load", "at-flag"):
         assert f"subscription {name} has 1 messages left, and no consumer; it had 1" in topic.reason
 
