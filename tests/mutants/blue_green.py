@@ -26,6 +26,7 @@ _FAILBACK = "tests/integration/blue_green/test_failback.py"
 _ADOPTED_COPIES = "tests/unit/blue_green/test_adopted_copies.py"
 _COPIED_CURSORS = "tests/unit/blue_green/test_copied_cursors.py"
 _FINAL_COPY = "tests/unit/blue_green/test_final_copy.py"
+_UNIT_FLIP = "tests/unit/blue_green/test_flip.py"
 _UNIT_UNDO = "tests/unit/blue_green/test_undo.py"
 _FAILBACK_DELETIONS = "tests/unit/blue_green/test_failback_deletions.py"
 _LEFTOVERS = "tests/unit/blue_green/test_leftovers.py"
@@ -256,6 +257,12 @@ MUTANTS = mutants(
         },
         _COMPLETION: {
             "blue-green/flag-of-the-cluster-over-what-came-last": becomes("True"),
+        },
+        _UNIT_FLIP: {
+            "blue-green/flip-that-starts-again": swap(
+                "(read_flag(store, guard.namespace) or has_terminated_topics(task, guard.namespace))",
+                "read_flag(store, guard.namespace)",
+            ),
         },
         _UNIT_UNDO: {
             "blue-green/undo-of-skipped-backlogs": becomes("False"),

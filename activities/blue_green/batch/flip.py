@@ -8,13 +8,14 @@ from activities.blue_green.checks.readiness import green_not_ready_reason
 from activities.blue_green.checks.use import await_movable
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
 from activities.blue_green.copy.backlogs import repeat_final_copy
-from activities.blue_green.namespace_redirect import require_answers, sends_to_green, urls_of
+from activities.blue_green.namespace_redirect import has_terminated_topics, require_answers, sends_to_green, urls_of
 from activities.blue_green.provisioning.late_topics import provision_late
 from activities.blue_green.saved_clients import note_consumers
 from activities.blue_green.termination import NotTerminated, redirect_clients
 from activities.blue_green.topics import topics_of
-from activities.blue_green.write_limit import require_quiet
+from activities.blue_green.write_limit import hold_writes, require_quiet
 from activities.lifecycle.step import step
+from clients.cas.store import CasReader
 from clients.errors import StoreConflict
 from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import FLIPPED, Stage
@@ -31,7 +32,8 @@ def flip(task: BatchTask) -> Flipped:
     """
     guards, store = task.guards, task.store
     _require_url(task)
-    begun = [guard for guard in guards if guard.require().stage not in FLIPPED or not read_flag(store, guard.namespace)]
+    continued = [guard for guard in guards if _is_started(task, guard, store)]
+    begun = [guard for guard in guards if guard not in continued]
     if begun:
         require_answers(task)  # mutant: blue-green/flag-that-a-silent-broker-does-not-see
     _require_green(task, begun)  # mutant: blue-green/flip-without-a-check-of-green
@@ -41,13 +43,23 @@ def flip(task: BatchTask) -> Flipped:
     copied = repeat_final_copy(task, guards, store)
     if task.input.idle_subscriptions is IdleSubscriptions.SKIP:
         note_consumers(task, begun, store)  # mutant: blue-green/skip-of-what-is-in-use-at-the-flag
+    held_since = hold_writes(task, [guard for guard in continued if not read_flag(store, guard.namespace)])
     since = require_quiet(task, begun)  # mutant: blue-green/flip-without-a-check-of-the-limit
     for guard in begun:
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
     try:
-        return redirect_clients(task, guards, store, quiet_since=since).model_copy(update={"final_copy": copied})
+        flipped = redirect_clients(task, guards, store, quiet_since=min(since, held_since))
+        return flipped.model_copy(update={"final_copy": copied})
     except NotTerminated as error:
         raise StoreConflict(str(error)) from error
+
+
+def _is_started(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> bool:
+    """Return whether an earlier attempt or run started the flip of a namespace, whose clients may be on green."""
+    is_flipped = guard.require().stage in FLIPPED
+    # An attempt may have been lost while it had the flag off, to load topics again.
+    # mutant: blue-green/flip-that-starts-again
+    return is_flipped and (read_flag(store, guard.namespace) or has_terminated_topics(task, guard.namespace))
 
 
 def _require_url(task: AnyBlueGreenTask) -> None:
