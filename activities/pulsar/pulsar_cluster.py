@@ -104,9 +104,9 @@ class PulsarCluster:
     ) -> ResultT:
         """Make a change that arrives soon after its fence was checked, or never; see `late_requests`.
 
-        Use it for every request that deletes something. A worker that froze after the fence must not send the request
-        after a rollback, perhaps months later. Brokers are asked until the owner has answered, and never through a
-        proxy, which could delay the request.
+        Use it for every request that no later attempt would undo. A worker that froze after the fence must not send the
+        request after a rollback, perhaps months later. Brokers are asked until the owner has answered, and never
+        through a proxy, which could delay the request.
 
         Args:
             connect: request that opens the connection; every broker answers it, also for a topic that it cannot load.

@@ -265,13 +265,16 @@ def _restore_subscriptions(
     """Create subscriptions again that brokers deleted because they were drained."""
     before = saved_clients(store, guard.namespace).get(str(topic), TopicClients())
     for name in sorted(set(before.consumers) - set(task.blue.admin.subscriptions.names(topic))):
-        guard.require()
         with suppress(AdminConflict):
-            task.blue.admin.subscriptions.create(
-                topic,
-                name,
-                # A subscription that is created at a message gets that message first.
-                Position(ledger_id=ended.ledger_id, entry_id=ended.entry_id + 1),
-                replicated=name in before.replicated,
-                properties=before.properties.get(name),
+            task.blue.change_or_never(
+                connect=lambda admin: admin.subscriptions.names(topic),
+                fence=guard.require,
+                change=lambda admin, name=name: admin.subscriptions.create(
+                    topic,
+                    name,
+                    # A subscription that is created at a message gets that message first.
+                    Position(ledger_id=ended.ledger_id, entry_id=ended.entry_id + 1),
+                    replicated=name in before.replicated,
+                    properties=before.properties.get(name),
+                ),
             )

@@ -78,11 +78,18 @@ def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
         for topic, name in ((late_topic, name) for late_topic in topics for name in late_topic.subscriptions):
             sub = topic.stats.client_subscriptions[name]
             position = _start_on_green(store, topic.topic, name)
-            guard.require()
             # Its consumer was faster; or there is no such topic on green, which VERIFY reports.
             with suppress(AdminConflict, AdminNotFound):
-                task.green.admin.subscriptions.create(
-                    topic.topic, name, position, replicated=sub.is_replicated, properties=sub.subscription_properties
+                task.green.change_or_never(
+                    connect=lambda admin, topic=topic: admin.subscriptions.names(topic.topic),
+                    fence=guard.require,
+                    change=lambda admin, topic=topic, name=name, sub=sub, position=position: admin.subscriptions.create(
+                        topic.topic,
+                        name,
+                        position,
+                        replicated=sub.is_replicated,
+                        properties=sub.subscription_properties,
+                    ),
                 )
         if topics:
             _save_new_clients(store, guard, topics)

@@ -9,7 +9,6 @@ from activities.blue_green.provisioning.deltas import Change, Delta, as_text, di
 from activities.blue_green.provisioning.translation import translated_topic_policies
 from activities.pulsar.schema_versions import FREED, STRATEGY, add_version, bind
 from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory
-from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topic_policies import GLOBAL
@@ -158,10 +157,14 @@ def _creation(topic: TopicInventory) -> Change | None:
 
 
 def _subscribing(subscription: SubscriptionInventory, topics: list[TopicName]) -> Change:
-    def subscribe(admin: PulsarAdmin) -> None:
+    def subscribe(admin: FencedAdmin) -> None:
         for topic in topics:
-            admin.subscriptions.create(
-                topic, subscription.name, replicated=subscription.replicated, properties=subscription.properties
+            # A late one would come back after its clients have deleted it, and keep all messages.
+            admin.or_never(
+                connect=lambda admin, topic=topic: admin.subscriptions.names(topic),
+                change=lambda admin, topic=topic: admin.subscriptions.create(
+                    topic, subscription.name, replicated=subscription.replicated, properties=subscription.properties
+                ),
             )
 
     return subscribe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -46,7 +47,12 @@ def _create(
     monkeypatch.setattr(late_topics, "_missing_topics", missing)
     monkeypatch.setattr(late_topics, "read_record", read_record)
     monkeypatch.setattr(late_topics, "_save_new_clients", save)
-    green: Any = SimpleNamespace(admin=SimpleNamespace(subscriptions=SimpleNamespace(create=create)))
+    admin = SimpleNamespace(subscriptions=SimpleNamespace(create=create))
+
+    def change_or_never(*, change: Callable[[Any], None], **_: object) -> None:
+        change(admin)
+
+    green: Any = SimpleNamespace(admin=admin, change_or_never=change_or_never)
     guard = cast("NamespaceGuard", SimpleNamespace(namespace="t/space", require=lambda: None))
     create_late(cast("AnyBlueGreenTask", SimpleNamespace(green=green)), [guard], MemoryStore())
     return created, saved

@@ -238,7 +238,10 @@ class CopyTarget:
         if stats is not None and name in stats.cursors:
             return
         with suppress(AdminConflict):
-            self._admin.subscriptions.create(partition, name)
+            self._admin.or_never(
+                connect=lambda admin: admin.subscriptions.names(partition),
+                change=lambda admin: admin.subscriptions.create(partition, name),
+            )
 
     def _delete(self, path: str) -> None:
         if (node := self._store.get(path)) is None:
