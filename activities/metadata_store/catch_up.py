@@ -64,7 +64,7 @@ def _catch_up_once(task: MetadataStoreTask, since_zxid: int) -> tuple[int, int, 
     watch, highest, changed = task.watch, 0, 0
     # A scan does not find a record that a late copy brings back afterwards.
     # mutant: metadata-store/catching-up-does-not-wait-for-lost-copies
-    with task.only_copies(), task.flag() as flag:
+    with task.flag() as flag, task.only_copies():
         # Mark before collecting, so that all changes up to the mark are collected. Every earlier attempt stops.
         mark = flag.mark()
         flag.require(*OPEN_PHASES)

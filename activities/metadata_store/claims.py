@@ -51,11 +51,6 @@ class TargetKeeper(ClaimKeeper[TargetClaim]):
         held = self.read()
         return held is not None and held.claim.workflow_id == self.me.workflow_id and held.claim.side == TARGET
 
-    def had_tasks(self) -> bool:
-        """Return whether copies of the attempt that holds the target may still run, or be frozen."""
-        held = self.read()
-        return held is not None and held.claim.side == TARGET and held.claim.copying
-
     def claim(self, throttle: float | None) -> TargetClaim:
         """Claim the target for this attempt; every earlier attempt stops within a second.
 

@@ -175,14 +175,14 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
             with self.flag() as flag:
                 # Moves the claim: an earlier attempt that still runs fails at its next check.
                 flag.renew()
-                self._stop_earlier_writers()
+                self.stop_earlier_writers()
                 # mutant: metadata-store/copies-of-late-writes-are-forgotten
                 with Replica(self.pair, lambda: flag.require(*phases), self.watch.late_writes) as replica:
                     yield replica
         else:
             with self.target_claim() as claim:
                 claim.renew()
-                self._stop_earlier_writers()
+                self.stop_earlier_writers()
                 with Replica(self.pair, claim.require) as replica:
                     yield replica
 
@@ -190,19 +190,26 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
     def only_copies(self) -> Generator[None]:
         """Copy while no late copies of lost attempts can arrive; to be entered before both stores are compared.
 
-        The target's claim says that copies may be on their way until this ends without an error.
+        Bulk tasks of lost attempts must have lost the target's claim before. The source's claim, which is also held
+        after the commit, says that copies may be on their way until this ends without an error.
         """
-        with self.target_claim() as claim:
-            lost = claim.had_tasks()
-            claim.renew(copying=True)
+        with self.flag() as flag:
+            # Moved before it is read: no earlier attempt can start to copy after that.
+            lost = flag.renew().copying
+            flag.renew(copying=True)
         if lost:  # mutant: metadata-store/lost-tasks-are-not-waited-for
             self.await_late_writers(time.monotonic())
         yield
+        with self.flag() as flag:
+            flag.renew(copying=False)
+
+    def stop_earlier_tasks(self) -> None:
+        """Move the target's claim to this attempt; bulk tasks of earlier attempts stop."""
         with self.target_claim() as claim:
-            claim.renew(copying=False)
+            claim.renew()
 
     def await_late_writers(self, since: float) -> None:
-        """Wait until no late writes of attempts that lost the target's claim can arrive any more.
+        """Wait until no late writes of attempts that lost their claim can arrive any more.
 
         Late writes of a frozen task or network would restore records that were deleted in the source since, or that
         services delete after the commit. ZooKeeper refuses them by itself.
@@ -217,7 +224,8 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
             ):
                 self.context.pause(remaining)
 
-    def _stop_earlier_writers(self) -> None:
+    def stop_earlier_writers(self) -> None:
+        """Make a ZooKeeper target refuse writes of earlier attempts, which must have lost their claim."""
         # Only bulk deletions of Oxia use sessions; late writes of single paths are waited for, see `only_copies`.
         if self.input.target_url.scheme == "zk":
             revoke_permits(self.input.target_url, self.access)

@@ -49,12 +49,14 @@ def copy_changes(task: MetadataStoreTask, pre: PreCopy) -> ChangeCopy:
     with task.flag() as flag:
         task.watch_deadline()
         task.context.blocked_since = flag.advance(FlagPhase.COPYING, task.input.target).blocked_since
-        changes = all_changes(task, pre.since_zxid)
-        task.context.check()
-        with task.replica(FlagPhase.COPYING) as replica:
-            # Nothing is marked clean here: VERIFY reads and compares these paths, and later changes.
-            # mutant: metadata-store/nothing-is-copied-while-writes-are-blocked
-            applied = replica.apply(changes.dirty.paths)
+        # mutant: metadata-store/copying-does-not-wait-for-lost-copies
+        with task.only_copies():
+            changes = all_changes(task, pre.since_zxid)
+            task.context.check()
+            with task.replica(FlagPhase.COPYING) as replica:
+                # Nothing is marked clean here: VERIFY reads and compares these paths, and later changes.
+                # mutant: metadata-store/nothing-is-copied-while-writes-are-blocked
+                applied = replica.apply(changes.dirty.paths)
     return ChangeCopy(
         by="scan" if changes.gap else "watch",
         gap=changes.gap,
@@ -88,6 +90,13 @@ def _verify_live(task: MetadataStoreTask, pre: PreCopy) -> Verification:
     with task.flag() as flag:
         task.watch_deadline()  # mutant: metadata-store/verify-does-not-watch-the-deadline
         task.context.blocked_since = flag.state().blocked_since
+        if task.input.full_verify:
+            task.stop_earlier_tasks()
+        with task.only_copies():  # mutant: metadata-store/verify-does-not-wait-for-lost-copies
+            return _compare_changes(task, pre, begun)
+
+
+def _compare_changes(task: MetadataStoreTask, pre: PreCopy, begun: float) -> Verification:
     changes = all_changes(task, pre.since_zxid)
     todo = set(changes.dirty.paths)
     compared, repaired, highest = len(todo), 0, 0
@@ -121,18 +130,22 @@ def _verify_offline(task: MetadataStoreTask, pre: PreCopy) -> Verification:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
     """
     begun = time.monotonic()
-    comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag())
-    task.context.check()
-    rest = repair_many(task, comparison)
-    with task.replica() as replica:
-        # Repaired once: services are stopped, so a record that differs again has another writer or cannot be stored.
-        replica.apply(rest.paths)
-        if different := replica.differences(rest.paths):
-            raise ApplicationError(
-                f"{len(different)} records of the target differ after they were written again: {name_paths(different)}",
-                type=FailureKind.VERIFICATION_FAILED,
-                non_retryable=True,
-            )
+    task.stop_earlier_tasks()
+    with task.only_copies():
+        comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag())
+        task.context.check()
+        rest = repair_many(task, comparison)
+        with task.replica() as replica:
+            # Repaired once: services are stopped, so a record that differs again has another writer, or cannot be
+            # stored.
+            replica.apply(rest.paths)
+            different = replica.differences(rest.paths)
+    if different:
+        raise ApplicationError(
+            f"{len(different)} records of the target differ after they were written again: {name_paths(different)}",
+            type=FailureKind.VERIFICATION_FAILED,
+            non_retryable=True,
+        )
     return Verification(
         compared=comparison.records,
         repaired=comparison.different.paths,
@@ -169,7 +182,8 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
             if task.input.target_url.scheme == "zk":
                 with task.target_claim() as claim:
                     claim.forget_flag()
-            equal = _copy_until_equal(task, flag, pre)
+            with task.only_copies():  # mutant: metadata-store/the-commit-does-not-wait-for-lost-copies
+                equal = _copy_until_equal(task, flag, pre)
             floor = equal.floor
             # Brokers of 5.0.1 continue writing such records after the flag was set.
             # mutant: metadata-store/indexes-are-not-checked-at-the-commit
@@ -188,7 +202,7 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
         state = flag.advance(FlagPhase.COMPLETED, task.input.target)
         commit = _commit_point(state, pre, floor)
         # If the watch was lost with its worker, the source is scanned from the commit's mark on.
-        with task.replica(FlagPhase.COMPLETED) as replica:
+        with task.only_copies(), task.replica(FlagPhase.COMPLETED) as replica:
             late = follow_late_writes(task, replica, commit)
             rebroadcast_flag(task)
             # Services that missed the first setting of the flag wrote to the source until this one.
@@ -315,7 +329,8 @@ def follow(task: MetadataStoreTask, pre: PreCopy) -> LateWrites:
         flag.rebroadcast()  # mutant: metadata-store/checks-do-not-repeat-the-flag
         commit = _commit_point(flag.state(), pre, pre.version_floor)
         services = bool(still_registered(task.input.source_url, task.access))
-        with task.replica(FlagPhase.COMPLETED) as replica:
+        # mutant: metadata-store/late-writes-do-not-wait-for-lost-copies
+        with task.only_copies(), task.replica(FlagPhase.COMPLETED) as replica:
             late = follow_once(task, replica, commit, services=services)
     return LateWrites(
         copied=late.copied,

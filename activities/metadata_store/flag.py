@@ -116,14 +116,17 @@ class FlagKeeper:
         """
         return retry(self._take, CLAIM)
 
-    def renew(self) -> None:
+    def renew(self, **fields: object) -> SourceClaim:
         """Move the claim, which this run must hold, to this attempt; every earlier attempt stops.
+
+        Args:
+            fields: values to set; the others stay as the earlier attempt left them.
 
         Raises:
             ClaimHeld: another migration holds the source.
             Superseded: this run has ended, or a newer attempt or run has begun.
         """
-        self._claim.renew()
+        return self._claim.renew(**fields)
 
     def mark(self) -> int:
         """Move the claim to this attempt; return its transaction id, a point in the source's order of changes.

@@ -102,10 +102,11 @@ def copy_whole(task: MetadataStoreTask, records: int) -> PreCopy:
     with task.source_claim() as source:
         source.take()
     _own_target(task, _take_target(task))
-    bulk = _copy_and_compare(task, records)
-    unrepaired = repair_many(task, bulk.comparison)
-    with task.replica() as replica:
-        replica.apply(unrepaired.paths)
+    with task.only_copies():
+        bulk = _copy_and_compare(task, records)
+        unrepaired = repair_many(task, bulk.comparison)
+        with task.replica() as replica:
+            replica.apply(unrepaired.paths)
     floor = raise_floor(task, max(bulk.copied.highest, unrepaired.highest))  # mutant: metadata-store/no-line-offline
     return bulk.result(task, since_zxid=0, rounds=0, floor=floor)
 

@@ -13,6 +13,7 @@ from activities.lifecycle.step import step
 from activities.metadata_store.brokers import ask_brokers
 from activities.metadata_store.catch_up import not_caught_up
 from activities.metadata_store.context import MetadataStoreTask, name_paths
+from activities.metadata_store.flag import FlagKeeper
 from activities.metadata_store.indexed import require_no_indexed
 from activities.metadata_store.rollback import REBROADCAST_AFTER
 from activities.metadata_store.source_watch import SourceWatch
@@ -27,7 +28,7 @@ from models.metadata_store.results import Preparation
 from models.migration_flag import FlagPhase
 from spark.metadata_store import jobs
 from spark.metadata_store.equivalence import is_recreated
-from spark.metadata_store.replica import Replica
+from spark.metadata_store.replica import Mirror
 
 # Short, because writes are blocked. Pulsar's own coordinator doubles its pause up to seconds, and lost 2 s (seen).
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
@@ -61,7 +62,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
     with task.flag() as flag:
         if not flag.is_at_phase(FlagPhase.PREPARATION):
             # Before the checks, which should be as recent as possible when the flag is set.
-            _stop_lost_tasks(task)
+            _stop_lost_tasks(task, flag)
             able.require()
             require_covered(task.input, task.survey)
             require_no_indexed(task.input, task.access)  # mutant: metadata-store/transactions-are-checked-once
@@ -83,11 +84,11 @@ def prepare(task: MetadataStoreTask) -> Preparation:
         watch = _watch_or_scan(task)
         with (
             open_reader(task.input.source_url, task.access) as source,
-            task.replica(FlagPhase.PREPARATION) as replica,
+            Mirror(task.pair) as mirror,
         ):
             pause = _FIRST_POLL
             repeated = awaited = time.monotonic()
-            while (ready := _readiness(task, source, replica, watch, mark_of)).missing:
+            while (ready := _readiness(task, source, mirror, watch, mark_of)).missing:
                 missing = ready.missing
                 if not ready.only_unknown_clients:
                     awaited = time.monotonic()
@@ -124,14 +125,14 @@ def _able_brokers(task: MetadataStoreTask, timeout: float) -> AbleBrokers:
     return AbleBrokers(task.context, running, ask, timeout)
 
 
-def _stop_lost_tasks(task: MetadataStoreTask) -> None:
+def _stop_lost_tasks(task: MetadataStoreTask, flag: FlagKeeper) -> None:
     """Stop copies of this run that were lost, with their attempt or by Spark, before services write to the target."""
-    with task.target_claim() as claim:
-        lost = claim.had_tasks() or task.engine.may_lose_tasks
-        claim.renew()
-        if lost:
-            task.await_late_writers(time.monotonic())
-            claim.renew(copying=False)
+    task.stop_earlier_tasks()
+    lost = flag.renew().copying or task.engine.may_lose_tasks
+    task.stop_earlier_writers()
+    if lost:
+        task.await_late_writers(time.monotonic())
+        flag.renew(copying=False)
 
 
 def _watch_or_scan(task: MetadataStoreTask) -> SourceWatch:
@@ -160,7 +161,7 @@ class _Readiness(NamedTuple):
 def _readiness(
     task: MetadataStoreTask,
     source: StoreReader,
-    replica: Replica,
+    mirror: Mirror,
     watch: SourceWatch,
     mark_of: Callable[[int], int],
 ) -> _Readiness:
@@ -172,7 +173,7 @@ def _readiness(
         return _Readiness(f"participants {', '.join(waiting)}")
     # Ephemerals may be new since the bulk compare; the read below shows which of these paths are ephemerals.
     watch.add_ephemerals(watch.collect(task.access.common.timeout).paths)
-    ephemerals = replica.ephemerals((path for path in watch.ephemerals if is_recreated(path)), mark_of)
+    ephemerals = mirror.ephemerals((path for path in watch.ephemerals if is_recreated(path)), mark_of)
     absent = [ephemeral for ephemeral in ephemerals if not ephemeral.recreated]
     if not absent:
         return _Readiness("", len(ephemerals))

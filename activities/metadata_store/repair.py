@@ -27,7 +27,7 @@ class Rest(NamedTuple):
 def repair_many(task: MetadataStoreTask, comparison: Comparison) -> Rest:
     """Repair differences with Spark if there are too many to be named; return the rest, which the caller repairs.
 
-    Only before the commit, while this migration holds the claim of the target.
+    Only before the commit, while this attempt holds the claim of the target.
 
     Raises:
         StoreConflict: a newer attempt runs; this one must not write.
@@ -37,8 +37,6 @@ def repair_many(task: MetadataStoreTask, comparison: Comparison) -> Rest:
     different = comparison.different
     if different.all_named:
         return Rest(different.named)
-    with task.target_claim() as claim:
-        claim.renew()
     repaired = jobs.repair(task.engine, task.fenced_pair, comparison, tag=task.tag())
     if not repaired.remaining.all_named:
         raise ApplicationError(

@@ -20,6 +20,8 @@ class SourceClaim(Claim):
         copied_zxid: changes after this transaction id may not have been copied before the commit.
         target_mark: services' writes to the target are after this: a transaction id on ZooKeeper, a version id on Oxia.
         target_marks: the same by shard, from right before PREPARATION; empty in later phases.
+        copying: copies of its holder may run, or be on their way: some were started, and not all are known to have
+            ended.
     """
 
     side: str = SOURCE
@@ -29,6 +31,7 @@ class SourceClaim(Claim):
     copied_zxid: int = 0
     target_mark: int = 0
     target_marks: dict[int, int] = Field(default_factory=dict[int, int])
+    copying: bool = False
 
     def mark_of(self, shard: int) -> int:
         """Return the mark of a shard of the target; every later write to it is after that."""
@@ -43,11 +46,8 @@ class TargetClaim(PacedClaim):
         source: from which its holder copies.
         ours: the target has only its holder's copy: it was empty when claimed, or `replace_target` deleted other
             records.
-        copying: copies of its holder may run, or be on their way: some were started, and not all are known to have
-            ended.
     """
 
     side: str = TARGET
     source: str = ""
     ours: bool = False
-    copying: bool = False

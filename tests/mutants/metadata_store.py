@@ -197,7 +197,11 @@ MUTANTS = mutants(
             "metadata-store/lost-tasks-are-not-waited-for": drop,
         },
         _LATE_COPIES: {
-            "metadata-store/catching-up-does-not-wait-for-lost-copies": swap("task.only_copies(), ", ""),
+            "metadata-store/catching-up-does-not-wait-for-lost-copies": swap(", task.only_copies()", ""),
+            "metadata-store/copying-does-not-wait-for-lost-copies": swap("task.only_copies()", "task.flag()"),
+            "metadata-store/verify-does-not-wait-for-lost-copies": becomes("return _compare_changes(task, pre, begun)"),
+            "metadata-store/the-commit-does-not-wait-for-lost-copies": swap("task.only_copies()", "task.flag()"),
+            "metadata-store/late-writes-do-not-wait-for-lost-copies": swap("task.only_copies(), ", ""),
         },
         f"{_GUARDS}::test_the_flag_is_repeated_at_each_check": {
             "metadata-store/checks-do-not-repeat-the-flag": drop,
