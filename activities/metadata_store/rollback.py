@@ -73,6 +73,8 @@ def clear_target(task: MetadataStoreTask) -> int:
         # mutant: metadata-store/late-rollback-clears-the-next-copy
         if (held := claim.read()) is not None and not held.claim.is_of(task.attempt):
             return removed
+        # Moved first: no earlier attempt can start to copy after that.
+        lost = held is not None and claim.renew().copying
     if task.input.mode is Mode.LIVE:
         # A broker that missed FAILED refuses writes until the flag is repeated.
         rebroadcast_flag(task)
@@ -81,6 +83,8 @@ def clear_target(task: MetadataStoreTask) -> int:
             # Claim before the first delete, to stop bulk tasks of an earlier attempt, which would write again.
             # mutant: metadata-store/rollback-clears-what-another-command-uses
             if claim.claim(None).ours and not (used := _in_use(task)):
+                if lost or task.engine.may_lose_tasks:  # mutant: metadata-store/rollback-leaves-late-copies
+                    task.await_late_writers(time.monotonic())
                 # mutant: metadata-store/rollback-keeps-the-copy
                 removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag())
             claim.release()

@@ -202,6 +202,7 @@ MUTANTS = mutants(
             "metadata-store/verify-does-not-wait-for-lost-copies": becomes("return _compare_changes(task, pre, begun)"),
             "metadata-store/the-commit-does-not-wait-for-lost-copies": swap("task.only_copies()", "task.flag()"),
             "metadata-store/late-writes-do-not-wait-for-lost-copies": swap("task.only_copies(), ", ""),
+            "metadata-store/rollback-leaves-late-copies": drop,
         },
         f"{_GUARDS}::test_the_flag_is_repeated_at_each_check": {
             "metadata-store/checks-do-not-repeat-the-flag": drop,
