@@ -37,12 +37,12 @@ class CopiedLateWrites(NamedTuple):
     """Late writes to the source that were copied to the target after the commit.
 
     Attributes:
-        copied: number of copied paths.
+        copied: number of copied paths, those of lost attempts at the same step included, as far as this worker knows.
         contested: paths that were written on both sides since the commit, as far as this worker knows them.
         quiet: no service was seen to write to the source any more.
         not_deleted: records that are gone in the source, and were not deleted in the target, as far as this worker
             knows them.
-        foreign: copied paths that are not Pulsar's: written by a tool, not by a service.
+        foreign: those of them that are not Pulsar's: written by a tool, not by a service.
     """
 
     copied: int
@@ -155,19 +155,17 @@ def follow_late_writes(task: MetadataStoreTask, replica: Replica, commit: Commit
         replica: writes.
         commit: changes after it are late.
     """
-    copied = 0
     begun = quiet_since = time.monotonic()
-    contested: tuple[bytes, ...] = ()
+    late = CopiedLateWrites(0, (), quiet=True)
     while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS:
         if now - begun >= _LONGEST_SECONDS:
-            return CopiedLateWrites(copied, contested, quiet=False)
+            return late._replace(quiet=False)
         late = follow_once(task, replica, commit)
-        copied, contested = copied + late.copied, late.contested
         # Contested records stay contested, and must not prolong the wait.
         if not late.quiet:
             quiet_since = time.monotonic()
         task.context.pause(_POLL_SECONDS)
-    return CopiedLateWrites(copied, contested, quiet=True)
+    return late._replace(quiet=True)
 
 
 def follow_once(
@@ -184,25 +182,24 @@ def follow_once(
     """
     changes = all_changes(task, commit.source_zxid)
     late, contested = changes.dirty, changes.watch.contested
-    if not late.paths:
-        # During a gap, writes are not seen.
-        retained = len(changes.watch.retained)
-        return CopiedLateWrites(0, tuple(sorted(contested)), quiet=not changes.gap, not_deleted=retained)
-    paths = late.paths
+    # Kept in the watch: if this attempt's result is lost, the next attempt finds these paths clean.
+    copies = changes.watch.late_copies(task.attempt.epoch)
+    paths, before = late.paths, copies.services
     deletions = services and (len(paths) <= _MOST_DELETIONS or len(replica.gone(paths, commit)) <= _MOST_DELETIONS)
     own = frozenset(filter(is_pulsars, paths))
     done = replica.apply_untouched(own, commit, deletions=deletions)
+    copies.services += done.written + done.deleted  # mutant: metadata-store/a-repeated-check-forgets-copies
     others = replica.apply_untouched(paths - own, commit, deletions=deletions)
-    # Kept: if this attempt's result is lost, the next attempt finds these paths clean.
+    copies.tools += others.written + others.deleted
     contested |= done.contested | others.contested  # mutant: metadata-store/a-repeated-check-forgets-contested-records
     # mutant: metadata-store/a-repeated-check-forgets-what-was-not-deleted
     changes.watch.retained = changes.watch.retained - paths | done.retained | others.retained
     changes.watch.mark_clean(late.paths, late.mark)
-    copied, foreign = done.written + done.deleted, others.written + others.deleted
     return CopiedLateWrites(
-        copied + foreign,
+        copies.services + copies.tools,
         tuple(sorted(contested)),
-        quiet=not copied and not changes.gap,
+        # During a gap, writes are not seen.
+        quiet=copies.services == before and not changes.gap,
         not_deleted=len(changes.watch.retained),
-        foreign=foreign,
+        foreign=copies.tools,
     )

@@ -203,10 +203,10 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
         commit = _commit_point(state, pre, floor)
         # If the watch was lost with its worker, the source is scanned from the commit's mark on.
         with task.only_copies(), task.replica(FlagPhase.COMPLETED) as replica:
-            late = follow_late_writes(task, replica, commit)
+            follow_late_writes(task, replica, commit)
             rebroadcast_flag(task)
             # Services that missed the first setting of the flag wrote to the source until this one.
-            later = follow_late_writes(task, replica, commit)
+            late = follow_late_writes(task, replica, commit)
     with task.target_claim() as claim:
         claim.release()
     task.repeat_flag()
@@ -214,10 +214,10 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
         sessions = {service.name: service.owner for service in registered(target)}
     return Completion(
         blocked_seconds=state.since_ms / 1000 - state.blocked_since,
-        late_copied=late.copied + later.copied,
-        contested=_named(later.contested),
-        contested_count=len(later.contested),
-        quiet=later.quiet,
+        late_copied=late.copied,
+        contested=_named(late.contested),
+        contested_count=len(late.contested),
+        quiet=late.quiet,
         sessions=sessions,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from clients.closeable import Closeable
@@ -25,6 +26,21 @@ class DirtyPaths(NamedTuple):
     mark: int
 
 
+@dataclass
+class LateCopies:
+    """Late writes that one execution of a step copied, over all of its attempts.
+
+    Attributes:
+        epoch: of the execution.
+        services: writes to records of Pulsar.
+        tools: writes to other records.
+    """
+
+    epoch: int
+    services: int = 0
+    tools: int = 0
+
+
 class SourceWatch(Closeable):
     """The changes of a source since a moment; lost with the process, and then found again by a scan.
 
@@ -43,6 +59,7 @@ class SourceWatch(Closeable):
         self.contested: set[bytes] = set()
         #: Paths that are gone in the source, and were not deleted in the target.
         self.retained: set[bytes] = set()
+        self._late_copies = LateCopies(owner.epoch)
         self._lock = threading.RLock()
         self._feed: ChangeFeed | None = None
         self._missed = "this worker did not watch the source from the start"
@@ -120,6 +137,12 @@ class SourceWatch(Closeable):
         """Return the dirty paths that did not change after `collect` returned this mark."""
         with self._lock:
             return frozenset(path for path, path_mark in self._dirty.items() if path_mark <= mark)
+
+    def late_copies(self, epoch: int) -> LateCopies:
+        """Return the count of late writes that an execution of a step has copied; its next attempt continues it."""
+        if self._late_copies.epoch != epoch:
+            self._late_copies = LateCopies(epoch)
+        return self._late_copies
 
     @property
     def ephemerals(self) -> frozenset[bytes]:

@@ -80,6 +80,7 @@ MUTANTS = mutants(
             "metadata-store/a-repeated-check-forgets-what-was-not-deleted": swap(
                 "changes.watch.retained - paths | ", ""
             ),
+            "metadata-store/a-repeated-check-forgets-copies": drop,
             "metadata-store/a-commit-waits-for-writes-without-an-end": drop,
             "metadata-store/records-of-others-are-not-copied-before-the-commit": drop,
         },

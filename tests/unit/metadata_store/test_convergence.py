@@ -11,8 +11,10 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.metadata_store import convergence, cutover
+from activities.metadata_store.source_watch import SourceWatch
 from models.lifecycle.failures import FailureKind
 from spark.metadata_store.replica import CommitPoint, Followed
+from tests.support.clients.claims import attempt_of
 
 OWN, FOREIGN = b"/admin/policies/a", b"/tool/state"
 
@@ -34,6 +36,7 @@ class Scene:
         self.marks = 0
         self.contested, self.retained = set[bytes](), set[bytes]()
         self.keeps_deleted = False
+        self.late_copies = SourceWatch(attempt_of()).late_copies
 
     def changes(self, *_: object) -> Any:
         """Search for changes; that takes time."""
@@ -101,6 +104,11 @@ def copy_until_equal(
     return scene
 
 
+def task_of(epoch: int) -> Any:
+    """Return an attempt of an execution of a step."""
+    return SimpleNamespace(attempt=attempt_of(epoch=epoch))
+
+
 def test_a_long_scan_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that must scan the source first, for as long as that takes, copies what it found and commits."""
     assert copy_until_equal(monkeypatch, [{OWN}], [3600.0]).copied == [{OWN}]
@@ -131,10 +139,19 @@ def test_late_foreign_writes_are_not_counted(monkeypatch: pytest.MonkeyPatch) ->
     scene = Scene([{FOREIGN}, {OWN, FOREIGN}], [])
     monkeypatch.setattr(convergence, "all_changes", scene.late_changes)
     replica: Any = scene
-    task: Any = None
-    for copied, quiet in ((1, True), (2, False)):
-        late = convergence.follow_once(task, replica, CommitPoint(1, 1))
+    for epoch, copied, quiet in ((1, 1, True), (2, 2, False)):
+        late = convergence.follow_once(task_of(epoch), replica, CommitPoint(1, 1))
         assert (late.copied, late.foreign, late.quiet) == (copied, 1, quiet)
+
+
+def test_a_repeated_check_reports_again_what_was_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the result of a check is lost, its next attempt reports what it copied; the next check does not."""
+    scene = Scene([{OWN}, set(), {FOREIGN}, set()], [])
+    monkeypatch.setattr(convergence, "all_changes", scene.late_changes)
+    replica: Any = scene
+    for epoch, copied, foreign, quiet in ((1, 1, 0, False), (1, 1, 0, True), (1, 2, 1, True), (2, 0, 0, True)):
+        late = convergence.follow_once(task_of(epoch), replica, CommitPoint(1, 1))
+        assert (late.copied, late.foreign, late.quiet) == (copied, foreign, quiet)
 
 
 def test_a_repeated_check_reports_again_what_was_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +159,7 @@ def test_a_repeated_check_reports_again_what_was_not_deleted(monkeypatch: pytest
     scene = Scene([{OWN, FOREIGN}, set(), {OWN}, set()], [])
     monkeypatch.setattr(convergence, "all_changes", scene.late_changes)
     replica: Any = scene
-    task: Any = None
+    task = task_of(1)
     scene.keeps_deleted = True
     for expected in (2, 2):
         assert convergence.follow_once(task, replica, CommitPoint(1, 1)).not_deleted == expected
