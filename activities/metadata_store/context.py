@@ -99,12 +99,13 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
         """
         survey(census, self.input.source_url, self.access, self.admin)
 
-    def watch_deadline(self) -> None:
+    def watch_deadline(self, flag: FlagKeeper) -> None:
         """Schedule this process to unblock writes after the deadline, in case Temporal is not available then.
 
-        The workflow's own deadline comes first; a late attempt finds that the flag or the claim was moved.
+        The deadline counts from when writes were blocked, by whichever process. The workflow's own deadline comes
+        first; a late attempt finds that the flag or the claim was moved.
         """
-        due = self.input.blocked_deadline.total_seconds() + _GRACE
+        due = max(self.input.blocked_deadline.total_seconds() + _GRACE - flag.blocked_seconds(), 0.0)
 
         def expire() -> bool:
             with open_cas(self.input.source_url, self.access) as store:

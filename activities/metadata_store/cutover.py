@@ -47,7 +47,7 @@ def copy_changes(task: MetadataStoreTask, pre: PreCopy) -> ChangeCopy:
     task.urgent = True
     begun = time.monotonic()
     with task.flag() as flag:
-        task.watch_deadline()
+        task.watch_deadline(flag)
         task.context.blocked_since = flag.advance(FlagPhase.COPYING, task.input.target).blocked_since
         # mutant: metadata-store/copying-does-not-wait-for-lost-copies
         with task.only_copies():
@@ -88,7 +88,7 @@ def _verify_live(task: MetadataStoreTask, pre: PreCopy) -> Verification:
     task.urgent = True
     begun = time.monotonic()
     with task.flag() as flag:
-        task.watch_deadline()  # mutant: metadata-store/verify-does-not-watch-the-deadline
+        task.watch_deadline(flag)  # mutant: metadata-store/verify-does-not-watch-the-deadline
         task.context.blocked_since = flag.state().blocked_since
         if task.input.full_verify:
             task.stop_earlier_tasks()
@@ -176,7 +176,7 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
     floor = pre.version_floor
     with task.flag() as flag:
         if not flag.is_at_phase(FlagPhase.COMPLETED):
-            task.watch_deadline()  # mutant: metadata-store/the-commit-does-not-watch-the-deadline
+            task.watch_deadline(flag)  # mutant: metadata-store/the-commit-does-not-watch-the-deadline
             task.context.blocked_since = flag.state().blocked_since
             _await_late_participants(task)
             if task.input.target_url.scheme == "zk":

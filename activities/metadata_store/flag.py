@@ -128,6 +128,19 @@ class FlagKeeper:
         """
         return self._claim.renew(**fields)
 
+    def blocked_seconds(self) -> float:
+        """Move the claim to this attempt; return for how long this migration has blocked writes, 0 if it does not.
+
+        Raises:
+            StoreConflict: another attempt or run holds the source.
+        """
+        self.renew()
+        state, node = self.state(), self._store.get(CLAIM)
+        if state.claim is None or node is None or not state.blocked_by(self._me.workflow_id):
+            return 0.0
+        # The claim was written just now, and by the clock that also says when writes were blocked.
+        return (node.modified_ms - (state.claim.blocked_since_ms or state.since_ms)) / 1000
+
     def mark(self) -> int:
         """Move the claim to this attempt; return its transaction id, a point in the source's order of changes.
 

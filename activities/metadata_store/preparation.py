@@ -69,7 +69,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
             if gap := not_caught_up(task):  # mutant: metadata-store/writes-are-blocked-during-a-scan
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
             marks = write_marks(task.input.target_url, task.access)
-        task.watch_deadline()
+        task.watch_deadline(flag)
         # The marks are stored with the flag, for an attempt that finds the flag set. A shard without one gets the
         # highest.
         highest = max(marks.values(), default=0)

@@ -5,8 +5,15 @@ What a real ZooKeeper does with flag and claim is shown in tests/integration/met
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from activities.metadata_store import context
+from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.flag import FlagKeeper
 from clients.cas.store import Node
 from clients.errors import StoreConflict, Superseded
@@ -169,6 +176,43 @@ def test_the_fence_asks_for_claim_and_phase() -> None:
     newer.renew()
     with pytest.raises(Superseded, match="was superseded"):
         mine.require(FlagPhase.PREPARATION)
+
+
+@pytest.mark.parametrize("to", [FlagPhase.PREPARATION, FlagPhase.COPYING])
+def test_the_blocked_time_counts_from_the_flag(to: FlagPhase) -> None:
+    """A process that takes over counts the time that writes were blocked before, by the clock of the source."""
+    store = MemoryStore()
+    mine = keeper(store)
+    mine.take()
+    assert mine.blocked_seconds() == 0
+    mine.advance(FlagPhase.PREPARATION, TARGET)
+    if to is FlagPhase.COPYING:
+        mine.advance(to, TARGET)
+    # The clock of this store counts its writes.
+    elapsed = 0.001 if to is FlagPhase.PREPARATION else 0.002
+    assert keeper(store, epoch=2).blocked_seconds() == elapsed
+    store.create("/later", b"")
+    assert keeper(store, epoch=3).blocked_seconds() == pytest.approx(elapsed + 0.002)
+    keeper(store, epoch=4).unblock()
+    assert keeper(store, epoch=5).blocked_seconds() == 0
+
+
+def test_a_process_that_takes_over_keeps_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It unblocks writes as early as the process that blocked them would have done."""
+    monkeypatch.setattr(context, "_GRACE", 10.0)
+    due: list[float] = []
+
+    def schedule(_: str, pauses: Iterable[float], __: object) -> None:
+        due.append(next(iter(pauses)))
+
+    background = SimpleNamespace(schedule=schedule)
+    task: Any = SimpleNamespace(
+        input=SimpleNamespace(blocked_deadline=timedelta(seconds=60)), run_id="run", _background=background
+    )
+    for blocked in (0.0, 50.0, 100.0):
+        flag: Any = SimpleNamespace(blocked_seconds=lambda blocked=blocked: blocked)
+        MetadataStoreTask.watch_deadline(task, flag)
+    assert due == [70.0, 20.0, 0.0]
 
 
 def test_a_new_run_uses_nothing_of_the_previous_run() -> None:
