@@ -111,7 +111,8 @@ class Equivalence:
     def equal(self, source: Record, target: Record) -> bool:
         """Return whether the target holds what it must for a record of the source."""
         return (
-            source.value == target.value  # mutant: metadata-store/values-are-not-compared
+            not target.owner  # mutant: metadata-store/an-ephemeral-is-a-copy
+            and source.value == target.value  # mutant: metadata-store/values-are-not-compared
             # mutant: metadata-store/versions-are-not-compared
             and self.source_numbers(source) == self.target_numbers(target)
             # At least: counts in ZooKeeper cannot be lowered, and a higher one only skips numbers.

@@ -240,6 +240,7 @@ MUTANTS = mutants(
             "metadata-store/our-own-claim-is-a-change": unfiltered,
         },
         _EQUIVALENCE: {
+            "metadata-store/an-ephemeral-is-a-copy": becomes("True"),
             "metadata-store/values-are-not-compared": drop,
             "metadata-store/versions-are-not-compared": drop,
             "metadata-store/counters-may-fall": drop,

@@ -141,3 +141,10 @@ def test_coordination_is_not_metadata(path: bytes, ours: bool) -> None:
 def test_ephemerals_are_not_metadata() -> None:
     """A record that belongs to a session is not copied."""
     assert not migrates(record()._replace(owner=0x10001))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_an_ephemeral_is_not_a_copy(name: str) -> None:
+    """An ephemeral that a failed attempt left at the path of a persistent record ends with its session."""
+    rules, source = pair(name), record()
+    assert not rules.equal(source, rules.wanted(source)._replace(owner=7))
