@@ -104,7 +104,9 @@ def open_reader(url: StoreUrl, access: Access) -> StoreReader:
     return OxiaReader(url, access=own.oxia, timeout=own.timeout)
 
 
-def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Guard | None = None) -> StoreWriter:
+def open_writer(
+    url: StoreUrl, access: Access, *, keep_versions: bool, guard: Guard | None = None, shared: bool = False
+) -> StoreWriter:
     """Return a client that writes in bulk.
 
     Args:
@@ -114,6 +116,7 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Gu
         guard: the condition for its writes. ZooKeeper refuses writes that are still in flight after `revoke_permits`;
             Oxia, which has no condition over several records, still applies writes that were sent before for
             `late_writes_last` seconds.
+        shared: whether services write there too, so that nothing of theirs may be deleted even for a moment.
     """
     own = access.to(url)
     if url.scheme == "zk":
@@ -124,6 +127,7 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Gu
             keep_versions=keep_versions,
             max_raise=MAX_RAISE,
             guard=guard,
+            shared=shared,
         )
     return OxiaWriter(url, access=own.oxia, timeout=own.timeout, guard=guard)
 

@@ -178,7 +178,8 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
                 flag.renew()
                 self.stop_earlier_writers()
                 # mutant: metadata-store/copies-of-late-writes-are-forgotten
-                with Replica(self.pair, lambda: flag.require(*phases), self.watch.late_writes) as replica:
+                late_writes = self.watch.late_writes if FlagPhase.COMPLETED in phases else None
+                with Replica(self.pair, lambda: flag.require(*phases), late_writes) as replica:
                     yield replica
         else:
             with self.target_claim() as claim:

@@ -18,8 +18,8 @@ from clients.zookeeper import wire
 UNFINISHED = b"\0pulsar-migrate: this copy is not finished"
 #: Bytes of a multi that are aimed at: servers keep the last 500 transactions in memory, several times as large there.
 REQUEST_BYTES = 128 << 10
-#: Bytes that one record's parts may take before they are spread over several multis.
-_RECORD_BYTES = 1_000_000
+#: Bytes that one record's parts, or a replacement, may take before they are spread over several multis.
+RECORD_BYTES = 1_000_000
 #: Bytes of a set, create or delete besides path and value; never less than what the wire takes.
 _OVERHEAD = 64
 #: Characters that ZooKeeper refuses in a path; those beyond the basic plane are surrogates there.
@@ -127,7 +127,7 @@ def write_ops(record: Record, existing: ExistingNode | None, *, keep_version: bo
     if existing and not raised:
         return None
     size = len(value) + (raised + 2) * (len(path) + _OVERHEAD)
-    if size <= _RECORD_BYTES or not raised:
+    if size <= RECORD_BYTES or not raised:
         return Ops(_raise(before, record, existing, b""), size)
     return Ops(_raise(before, record, existing, UNFINISHED), size + raised * len(UNFINISHED), spread=True)
 
@@ -173,20 +173,23 @@ def count_ops(path: bytes, existing_count: int, wanted: int, max_raise: int) -> 
     return Ops((pair for _ in range(short)), short * len(pair), spread=True)
 
 
-def requests(ops: Sequence[Ops], first: Sequence[bytes] = ()) -> Iterator[bytes]:
-    """Yield bodies of multis: what belongs together stays together, unless it is to be spread; `first` begins each."""
+def requests(ops: Sequence[Ops], first: Sequence[bytes] = (), most: int = REQUEST_BYTES) -> Iterator[bytes]:
+    """Yield bodies of multis of about `most` bytes: what belongs together stays together, unless it is to be spread.
+
+    `first` begins each.
+    """
     parts: list[bytes] = []
     size = 0
     for op in ops:
         if not op.spread:
-            if parts and size + op.size > REQUEST_BYTES:
+            if parts and size + op.size > most:
                 yield wire.multi([*first, *parts])
                 parts, size = [], 0
             parts += op.parts
             size += op.size
             continue
         for piece in op.parts:
-            if parts and size + len(piece) > REQUEST_BYTES:
+            if parts and size + len(piece) > most:
                 yield wire.multi([*first, *parts])
                 parts, size = [], 0
             parts.append(piece)

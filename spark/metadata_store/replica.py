@@ -157,11 +157,13 @@ class Replica(Mirror):
     Args:
         pair: both stores.
         fence: asked between the read of a record and its write.
-        late_writes: our writes to a ZooKeeper after the commit: path and transaction id. Later ones are added.
+        late_writes: our writes to a ZooKeeper after the commit: path and transaction id. Later ones are added. None
+            before the commit.
     """
 
     def __init__(self, pair: Pair, fence: Fence, late_writes: dict[bytes, int] | None = None) -> None:
         super().__init__(pair)
+        self._committed = late_writes is not None
         self._late_writes = {} if late_writes is None else late_writes
         self._fence = fence
         try:
@@ -172,7 +174,11 @@ class Replica(Mirror):
 
     def _open_writer(self) -> StoreWriter:
         return open_writer(
-            self._pair.target, self._pair.access, keep_versions=self._rules.keeps_versions, guard=self._fence
+            self._pair.target,
+            self._pair.access,
+            keep_versions=self._rules.keeps_versions,
+            guard=self._fence,
+            shared=self._committed,
         )
 
     def close(self) -> None:

@@ -117,6 +117,7 @@ MUTANTS = mutants(
         },
         _ZOOKEEPER_WRITER: {
             "metadata-store/a-node-of-any-version-is-replaced": drop,
+            "metadata-store/a-replacement-in-two-requests": drop,
             "metadata-store/a-replacement-deletes-any-version": swap(", record.version)", ")"),
         },
         _LATE_WRITES: {

@@ -116,6 +116,21 @@ def test_a_replaced_node_keeps_what_others_write(
     assert contents(url) == wanted[change]
 
 
+@pytest.mark.parametrize(("shared", "nodes", "refused"), [(True, 6, True), (True, 4, False), (False, 6, False)])
+def test_a_large_replacement_where_services_write(url: StoreUrl, nodes: int, *, shared: bool, refused: bool) -> None:
+    """A replacement in two requests is refused where services write: an attempt that dies between both loses nodes."""
+    beneath = {f"/a/{number}".encode(): (bytes(200_000), 0) for number in range(nodes)}
+    write(url, [record("/a", b"old", 3), *(record(path.decode(), *rest) for path, rest in beneath.items())])
+    with ZooKeeperWriter(url, shared=shared) as late:
+        late.put(record("/a", b"new", 1), over=3)
+        if refused:
+            with pytest.raises(RecordNotWritable, match="together with 6 nodes beneath it"):
+                late.flush()
+        else:
+            late.flush()
+    assert contents(url) == {b"/a": (b"old", 3) if refused else (b"new", 1), **beneath}
+
+
 def test_node_above_an_ephemeral_is_not_replaced(url: StoreUrl) -> None:
     """A replacement that would end another session's ephemeral node is refused, and nothing is changed."""
     write(url, [record("/a", b"old", 3)])
