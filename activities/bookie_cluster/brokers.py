@@ -28,6 +28,7 @@ from clients.errors import StoreError
 from clients.json_text import read_json
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.records.bookie_registry import BookieRegistry
+from clients.pulsar.references import LedgerReference
 from clients.reach import open_link
 from clients.store import Record, StoreReader
 from models.base import Result
@@ -173,6 +174,52 @@ def start(
             task.context.pause(_CLOSE_LOOK if running else _POLL)
 
 
+@step(BookieClusterTask, reads_only=True)
+def find_early_ledgers(task: BookieClusterTask) -> str:
+    """Name ledgers that brokers created in the target before any was asked to stop; empty if there are none.
+
+    Raises:
+        StoreError: one of the stores cannot be read.
+    """
+    with task.broker_store() as store:
+        newer = newer_than_source(task)
+        return _only_there(task.toward(Direction.BACK), all_references(store), newer) if newer else ""
+
+
+def newer_than_source(task: BookieClusterTask) -> set[int]:
+    """Return ids of ledgers in the target above all of the source, without copies.
+
+    Raises:
+        StoreError: one of the clusters cannot be read.
+    """
+    with task.ledgers(task.ends.source) as directory:
+        highest = directory.highest()
+    return _newer_ledgers(task.toward(Direction.BACK), highest)
+
+
+def require_no_early_ledgers(task: BookieClusterTask, newer: set[int], named: Iterable[LedgerReference]) -> None:
+    """Require that no broker has written to the target while the others serve on the source.
+
+    Args:
+        task: the step.
+        newer: see `newer_than_source`.
+        named: what Pulsar's metadata refer to, read after the ledgers.
+
+    Raises:
+        ApplicationError: one has, and the rollback starts.
+        StoreError: the source cannot be read.
+    """
+    source, target = task.ends.source.name, task.ends.target.name
+    if early := _only_there(task.toward(Direction.BACK), named, newer):
+        raise ApplicationError(
+            f"a broker was started on {target} too early: it created {early} there, which brokers on {source} remove "
+            "from topics' lists. All brokers stop, what it wrote is copied back, and brokers start on "
+            f"{source}. Cure: configure brokers for {target} only when the status asks for their start",
+            type=FailureKind.CONFLICT,
+            non_retryable=True,
+        )
+
+
 class _Proof(NamedTuple):
     """Proofs and open doubts, the brokers that run on another cluster, those that may, and those that cannot write."""
 
@@ -283,7 +330,7 @@ def _find_misrouted_ledgers(task: BookieClusterTask, store: StoreReader, undo: U
         if was_copied:  # mutant: bookie-cluster/a-target-that-brokers-never-used-is-waited-for
             doubts.append(f"the ledgers of {cluster} cannot be read: {error}")
         return ""
-    misrouted = _only_there(task, store, newer) if newer else ""
+    misrouted = _only_there(task, all_references(store), newer) if newer else ""
     if misrouted and task.direction is Direction.FORWARD:
         raise ApplicationError(
             f"after everything had been copied, a broker created {misrouted} in {cluster}; "
@@ -494,18 +541,21 @@ def _serves(address: str) -> bool:
 
 
 def _newer_ledgers(task: BookieClusterTask, highest: int) -> set[int]:
-    """Return ids above this one of ledgers in the cluster that brokers left."""
+    """Return ids above this one of ledgers in the cluster that brokers left; copies have their ids from elsewhere."""
     with task.ledgers(task.ends.source) as directory:
         # Names alone are enough, where no other client creates ledgers: a start may ask every second.
         if directory.highest() <= highest:
             return set()
-        return {number for number in scan(directory) if number > highest}
+        ledgers = scan(directory)
+        return {number for number in ledgers if number > highest and not ledgers[number].is_copy}
 
 
-def _only_there(task: BookieClusterTask, store: StoreReader, newer: set[int]) -> str:
+def _only_there(task: BookieClusterTask, named: Iterable[LedgerReference], newer: set[int]) -> str:
     """Name those of these ledgers that Pulsar's metadata refer to, and that the other cluster lacks."""
     # The cluster may serve other clients too, which continue to create ledgers.
-    referenced = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
+    referenced = sorted({reference.ledger_id for reference in named if reference.ledger_id in newer})
+    if not referenced:
+        return ""
     with task.ledgers(task.ends.target) as directory:
         # Ledgers that both have are copies of a rollback that was given up; otherwise ids are disjoint (I11).
         copies = directory.read(referenced)

@@ -6,6 +6,7 @@ import contextlib
 import time
 from functools import partial
 
+from activities.bookie_cluster.brokers import newer_than_source, require_no_early_ledgers
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_comparison import LedgerComparison, RealStores
 from activities.bookie_cluster.ledger_copier import LedgerCopier
@@ -31,6 +32,7 @@ _LITTLE, _LITTLE_SECONDS = 16 << 20, 2.0
 _SHRINKS = 0.7
 # In seconds; a scan reads all metadata, and must take a tenth of the time at most.
 _ROUND_EVERY, _SCANS_APART = 5.0, 9.0
+_LOOK_FOR_BROKERS = 30.0
 
 
 @step(BookieClusterTask, reads_only=True)
@@ -122,14 +124,16 @@ class _CatchUp:
     """
 
     def __init__(self, task: BookieClusterTask, registry: BookieRegistry, store: StoreReader) -> None:
-        self._task, self._stores = task, RealStores(task, store)
+        self._task, self._store, self._stores = task, store, RealStores(task, store)
+        self._moves_brokers = task.direction is Direction.FORWARD and task.input.routing is Routing.RESTART
+        self._look_next = 0.0
         self._progress = progress = SwitchProgress(task, registry)
         # All are tried again: bookies that did not answer may be up again.
         progress.forget_failed()
         progress.keep_scope(task.input.ledgers)
         self._verified = self._stores.read_verified()
         cutover = read_cutover_ledger_id(store, progress_path(task, task.direction))
-        self._copying = LedgerCopier(task, progress, self._verified)
+        self._copying = LedgerCopier(task, progress, self._verified, guard=self._look_for_brokers)
         self._seen = LedgerComparison()
         self._rescan()
         _set_cutover_ledger_id(task, registry, progress, self._seen.source.highest, cutover)
@@ -140,7 +144,11 @@ class _CatchUp:
         self.pause = _ROUND_EVERY
 
     def converge(self) -> None:
-        """Copy until little is left, or until a round leaves about as much as the one before."""
+        """Copy until little is left, or until a round leaves about as much as the one before.
+
+        Raises:
+            ApplicationError: see `require_no_early_ledgers`.
+        """
         begun, before = time.monotonic(), None
         if self._rounds:
             self._rescan()
@@ -151,6 +159,8 @@ class _CatchUp:
             if self._little or (before is not None and self._left > _SHRINKS * before):
                 break
             before = self._left
+        # On this round's answer brokers may be stopped.
+        self._require_no_early_ledgers()
         self._seconds += time.monotonic() - begun
         detail = f"{self._rounds:,} rounds, the total is left for the cut-over"
         self._task.context.progress(ProgressTask.CATCH_UP, ProgressUnit.BYTES, 0, self._left, detail=detail)
@@ -181,6 +191,21 @@ class _CatchUp:
             self._rate = copied / (time.monotonic() - begun)
         self._rounds += 1
         self._rescan()
+
+    def _require_no_early_ledgers(self) -> None:
+        seen = self._seen
+        if self._moves_brokers and seen.target.highest > seen.source.highest:
+            newer = seen.target.where(lambda ledger: ledger.ledger_id > seen.source.highest and not ledger.is_copy)
+            require_no_early_ledgers(self._task, set(newer), seen.named)
+
+    def _look_for_brokers(self) -> None:
+        """Check during a round too: the first one may take days."""
+        begun = time.monotonic()
+        if self._moves_brokers and begun >= self._look_next:
+            if newer := newer_than_source(self._task):
+                require_no_early_ledgers(self._task, newer, all_references(self._store))
+            end = time.monotonic()
+            self._look_next = end + max(_LOOK_FOR_BROKERS, _SCANS_APART * (end - begun))
 
     def _remove_orphans(self) -> None:
         """Remove copies of ledgers that Pulsar has deleted since, so that they do not accumulate."""

@@ -24,6 +24,8 @@ ResultT = TypeVar("ResultT")
 
 # Between checks of a cluster that cannot take brokers back; grows, since each check stays in the history.
 _LOOK_AGAIN = timedelta(seconds=15)
+# Brokers serve on the source: a target that has failed does not keep the switch from its end.
+_EARLY = timedelta(minutes=2)
 _PROCEED = (Verb.PROCEED,)
 # A `proceed` for the previous gate, sent twice or a moment late, must not give up the rollback.
 _GATE_DELAY = timedelta(seconds=5)
@@ -65,7 +67,8 @@ class RestartCutover(Cutover):
 
     async def roll_back(self) -> None:
         """Copy back what the target gained, then start brokers on the source again."""
-        while misrouted := await self._return_brokers():
+        misrouted = await self._find_early_ledgers() or await self._return_brokers()
+        while misrouted:
             self.migration.board.note(
                 f"a broker created {misrouted} in {self.input.target.name}: brokers stop again, and the copy back "
                 "follows"
@@ -74,6 +77,17 @@ class RestartCutover(Cutover):
             self.state.stage = CutoverStage.DIRECTED  # mutant: bookie-cluster/brokers-stay-though-a-ledger-is-misrouted
             self.state.brokers_returned = True
             await self.migration.continuation.checkpoint()
+            misrouted = await self._return_brokers()
+
+    async def _find_early_ledgers(self) -> str:
+        """Name ledgers of brokers that started on the target before any was asked to stop; empty if there are none."""
+        if self.state.stage is not CutoverStage.COPIES:
+            return ""
+        name = self.input.target.name
+        call = Call(f"Did a broker write to {name} too early?", total=_EARLY)
+        otherwise = f"it could not be seen whether a broker wrote to {name} too early; what it wrote stays there"
+        # mutant: bookie-cluster/what-was-written-too-early-stays-in-the-target
+        return await self.activities.try_run(brokers.find_early_ledgers, call, otherwise) or ""
 
     async def _return_brokers(self) -> str:
         """Return brokers to the source, and ledgers that one of them created in the target after the copy back."""

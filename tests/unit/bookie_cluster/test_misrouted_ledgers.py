@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 from temporalio.exceptions import ApplicationError
 
+from activities.bookie_cluster import brokers
+from activities.bookie_cluster.ledgers import all_references
 from activities.bookie_cluster.progress import SwitchProgress
 from models.bookie_cluster.input import Direction, Proof
 from models.lifecycle.failures import FailureKind
@@ -95,6 +97,20 @@ def test_a_ledger_from_before_the_directive_is_named(scene: Scene) -> None:
     assert scene.start(BACK).misrouted == "ledger(s) 9"
 
 
+def test_a_broker_that_starts_on_the_target_during_the_copy_ends_the_switch(scene: Scene) -> None:
+    """Its ledger is above all of the source; copies, and ledgers of other clients, are none of a broker."""
+    scene.ledgers = {"a": {3: CLOSED, 5: CLOSED}, "b": {3: CLOSED, 5: OPEN, 6: OPEN}}
+    for number in (3, 5):
+        scene.refer(number)
+    _require_none_early(scene)
+    assert brokers.find_early_ledgers(scene.task()) == ""
+    scene.misroute("b")
+    with pytest.raises(ApplicationError, match=r"too early: it created ledger\(s\) 9 there") as failed:
+        _require_none_early(scene)
+    assert failed.value.type == FailureKind.CONFLICT
+    assert brokers.find_early_ledgers(scene.task()) == "ledger(s) 9"
+
+
 def test_a_target_that_brokers_never_used_is_not_waited_for(scene: Scene) -> None:
     """If the target fails before the switch directs brokers there, they go back to the source without it."""
     scene.register(ONE)
@@ -140,6 +156,12 @@ def test_a_target_that_is_given_up_is_not_waited_for(copied_back: Scene, asked: 
     """The operator may waive the proof, or have given the target up before."""
     copied_back.unreadable.add("b")
     assert copied_back.start(BACK, asked, undo).misrouted == ""
+
+
+def _require_none_early(scene: Scene) -> None:
+    task = scene.task()
+    with task.broker_store() as store:
+        brokers.require_no_early_ledgers(task, brokers.newer_than_source(task), all_references(store))
 
 
 def _run_elsewhere(

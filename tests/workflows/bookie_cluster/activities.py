@@ -121,6 +121,7 @@ ANSWERS: dict[str, Any] = {
     "copy_tail": TAIL,
     "set_target": _directed,
     "start_brokers": _started,
+    "find_early_ledgers": "",
     "check_rollback": RollbackReadiness(),
     "do_without_target": TailCopy(copy_summary=CopySummary(), checked=0, removed=0, references=1190),
     "promote": PROMOTED,
@@ -140,6 +141,9 @@ PAUSE = ["stop_brokers", "check_ids", "copy_tail", "set_target"]
 RESTART = [*BEGIN, *PAUSE, "start_brokers"]
 ATTRIBUTION = [*BEGIN, "check_ids", "set_target", "build", "promote"]
 """The steps before the window, in their order."""
+
+BEGIN_BACK = ["find_early_ledgers", "release"]
+"""The rollback of routing `restart` before brokers are asked to stop."""
 
 STOPPED_BACK = [
     "check_rollback",

@@ -18,6 +18,7 @@ from tests.workflows.bookie_cluster.activities import (
     ANSWERS,
     ATTRIBUTION,
     BEGIN,
+    BEGIN_BACK,
     BUILT,
     FAILED,
     RESTART,
@@ -234,7 +235,7 @@ async def test_held_switch_is_rolled_back(stage: Harness, broken: bool) -> None:
         run = await _held(stage, hold_before_cutover=True)
         await run.signal(Verb.ROLLBACK)
         assert (await run.report()).outcome is Outcome.ROLLED_BACK
-    assert run.script.stages == [*BEGIN, "release"]
+    assert run.script.stages == [*BEGIN, *BEGIN_BACK]
 
 
 async def test_attribution_is_held_too(stage: Harness) -> None:

@@ -10,7 +10,16 @@ from models.bookie_cluster.updates import TargetLoss
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, Undo
 from models.lifecycle.verbs import Verb
-from tests.workflows.bookie_cluster.activities import ANSWERS, BUILT, COPY_BACK, RESTART, STOPPED_BACK, TAIL, Script
+from tests.workflows.bookie_cluster.activities import (
+    ANSWERS,
+    BEGIN,
+    BUILT,
+    COPY_BACK,
+    RESTART,
+    STOPPED_BACK,
+    TAIL,
+    Script,
+)
 from tests.workflows.bookie_cluster.steering import window_open
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
@@ -61,6 +70,15 @@ async def test_what_a_broker_wrote_to_the_target_too_early_is_copied_back(stage:
     before = run.script.steps[: run.script.steps.index("start_brokers") + 1]
     assert run.script.steps[len(before) :] == [*AGAIN, "release"]
     assert report.certificate["copied_back"] == TAIL.copy_summary.copied
+
+
+async def test_what_a_broker_wrote_to_the_target_during_the_copy_is_copied_back(stage: Harness) -> None:
+    """A broker started on the target while the others serve: all stop, and what it wrote is copied back."""
+    early = ApplicationError("a broker was started on new too early", type=FailureKind.CONFLICT, non_retryable=True)
+    run = await stage.start(Script(build=early, find_early_ledgers="ledger(s) 9"))
+    assert (await run.typed_failure()).type == FailureKind.CONFLICT
+    assert run.script.steps == [*BEGIN, "find_early_ledgers", *AGAIN, "release"]
+    assert (await run.status()).figures["rollback_tail"]["copied_ledgers"] == TAIL.copy_summary.copied
 
 
 async def test_a_copy_back_that_fails_is_repeated_before_brokers_start(stage: Harness) -> None:

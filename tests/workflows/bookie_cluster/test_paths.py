@@ -20,6 +20,7 @@ from models.lifecycle.verbs import Verb
 from tests.workflows.bookie_cluster.activities import (
     ATTRIBUTION,
     BEGIN,
+    BEGIN_BACK,
     BLOCKED,
     BUILT,
     CONTESTED,
@@ -207,7 +208,7 @@ async def test_ids_that_cannot_be_lifted(stage: Harness) -> None:
     """A generator whose next id stays too low although it was raised stops the switch."""
     run = await stage.start(Script(advance_ids=TOO_LOW), advance_ids=True)
     assert (await run.typed_failure()).type == FailureKind.PRECHECK_FAILED
-    assert run.script.steps == ["register", "precheck", "advance_ids", "release"]
+    assert run.script.steps == ["register", "precheck", "advance_ids", *BEGIN_BACK]
 
 
 async def test_ids_unchecked_in_a_laboratory(stage: Harness) -> None:
@@ -285,7 +286,7 @@ async def test_rollback_instead_of_proceed(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert (report.outcome, report.failed_items) == (Outcome.ROLLED_BACK, [])
-    assert run.script.steps == [*BEGIN, "release"]
+    assert run.script.steps == [*BEGIN, *BEGIN_BACK]
 
 
 async def test_many_failures_are_counted(stage: Harness) -> None:
