@@ -10,7 +10,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.progress import IdNumbers, read_begun, read_verified
+from activities.bookie_cluster.progress import IdNumbers, read_begun, read_cutover_ledger_id, read_verified
 from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.copy_result import Begun
 from clients.bookkeeper.digests import read_data
@@ -302,6 +302,9 @@ def still_needed(ledgers: Ledgers, target: Ledgers, named: ReferenceTable, verif
             # mutant: bookie-cluster/half-made-copies-are-compared-with-their-originals
             return number in verified.originals or not is_whole
         was_there = unfinished is not None or number in verified.copies or number in verified.originals
+        # Of an earlier switch: new ids of the target are above (I11).
+        # mutant: bookie-cluster/what-an-earlier-switch-left-is-copied-back
+        was_there = was_there or number <= verified.cutover
         # mutant: bookie-cluster/what-is-referred-to-is-not-copied-back, bookie-cluster/deleted-ledgers-are-copied-back
         return number in named or not was_there
 
@@ -318,12 +321,14 @@ class Verified:
             from where it would go to need not be copied back.
         begun: how far open copies of this direction have come.
         unfinished: how far open copies of the other direction have come; some are complete by now.
+        cutover: highest id of the other direction's source when brokers were directed away; -1 before that.
     """
 
     copies: MutableMapping[int, int] = field(default_factory=IdNumbers)
     originals: MutableMapping[int, int] = field(default_factory=IdNumbers)
     begun: dict[int, Begun] = field(default_factory=dict[int, Begun])
     unfinished: Mapping[int, Begun] = field(default_factory=dict[int, Begun])
+    cutover: int = -1
 
     def holds(self, record: LedgerFacts, copy: LedgerFacts | None) -> bool:
         """Return whether a ledger of the source is known to be equal in the target, and neither changed since.
@@ -345,11 +350,13 @@ def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:
     """Return the ledgers that earlier attempts of both directions have compared."""
     # A rollback needs the forward direction's list: ledgers that came from the source need not be copied back.
     back = Direction.FORWARD if task.direction is Direction.BACK else Direction.BACK
+    cutover = read_cutover_ledger_id(store, progress_path(task, back))
     return Verified(
         copies=read_verified(store, progress_path(task, task.direction)),
         originals=read_verified(store, progress_path(task, back)),
         begun=read_begun(store, progress_path(task, task.direction)),
         unfinished=read_begun(store, progress_path(task, back)),
+        cutover=-1 if cutover is None else cutover,
     )
 
 

@@ -199,6 +199,16 @@ def test_a_rollback_does_not_bring_back_what_brokers_on_the_source_deleted() -> 
     assert sorted(scene.target) == [1, 4, 5]
 
 
+def test_a_rollback_leaves_out_what_an_earlier_switch_left_in_the_target() -> None:
+    """Brokers deleted 2 in the source before this switch, which never copied it; 8 was created in the window."""
+    scene = Scene([ledger(number) for number in (1, 2, 3, 8)], [ledger(1), ledger(4)])
+    scene.direction = Direction.BACK
+    scene.named = [reference(1), reference(3), reference(4)]
+    scene.verified = Verified(originals={1: ledger(1).mzxid}, cutover=4)
+    assert scene.run().checked == 3
+    assert sorted(scene.target) == [1, 3, 4, 8]
+
+
 def test_a_rollback_leaves_out_copies_that_were_not_finished() -> None:
     """The source has all of a closed ledger that was copied in part; one that it may have in part is compared."""
     scene = Scene(
