@@ -294,6 +294,9 @@ def still_needed(ledgers: Ledgers, target: Ledgers, named: ReferenceTable, verif
     def is_needed(ledger: LedgerFacts) -> bool:
         number = ledger.ledger_id
         original, unfinished = target.get(number), verified.unfinished.get(number)
+        if original is not None and not (original.closed or original.is_copy) and verified.cutover < 0:
+            # Brokers were never directed away: the source has all of it, also if its copy was closed in the meantime.
+            return False  # mutant: bookie-cluster/originals-that-brokers-never-left-are-compared
         if original is not None:
             # mutant: bookie-cluster/what-the-source-has-in-part-is-left-out
             is_whole = (

@@ -182,7 +182,9 @@ def _missing(target: str, seen: LedgerComparison, failed: dict[int, str]) -> tup
     present = 0
     for reference in seen.named:
         copy = seen.target.get(reference.ledger_id)
-        if copy is not None and copy.closed and reference.ledger_id not in failed:
+        # What is left out has its original in the target.
+        there = copy is not None and (copy.closed or reference.ledger_id not in seen.moving)
+        if there and reference.ledger_id not in failed:
             present += 1
         elif reference.ledger_id in seen.source:
             missing.append(_missing_ledger(reference, target))

@@ -99,6 +99,7 @@ MUTANTS = mutants(
             "bookie-cluster/what-the-source-has-in-part-is-left-out": becomes("is_whole = unfinished"),
             "bookie-cluster/what-is-referred-to-is-not-copied-back": becomes("return not was_there"),
             "bookie-cluster/deleted-ledgers-are-copied-back": becomes("return True"),
+            "bookie-cluster/originals-that-brokers-never-left-are-compared": becomes("return True"),
             "bookie-cluster/what-an-earlier-switch-left-is-copied-back": becomes("was_there"),
             "bookie-cluster/lost-copies-count-as-deleted": becomes("True"),
             "bookie-cluster/the-tail-does-not-wait-for-brokers": drop,

@@ -209,6 +209,19 @@ def test_a_rollback_leaves_out_what_an_earlier_switch_left_in_the_target() -> No
     assert sorted(scene.target) == [1, 3, 4, 8]
 
 
+def test_a_rollback_before_the_directive_leaves_originals_as_they_are() -> None:
+    """A broker that was killed left 2 open in the source; one that started on the target too early closed its copy."""
+    scene = Scene([ledger(number) for number in (1, 2, 9)], [ledger(1), ledger(2, state=LedgerState.OPEN)])
+    scene.direction = Direction.BACK
+    scene.named = [reference(number) for number in (1, 2, 9)]
+    scene.verified = Verified(originals={1: ledger(1).mzxid}, unfinished={2: Begun(8, 40, 5)})
+    done = scene.run()
+    # 1 has not changed since it was compared.
+    assert (done.checked, done.missing.count) == (2, 0)
+    assert scene.target[2].state is LedgerState.OPEN
+    assert 9 in scene.target
+
+
 def test_a_rollback_leaves_out_copies_that_were_not_finished() -> None:
     """The source has all of a closed ledger that was copied in part; one that it may have in part is compared."""
     scene = Scene(
@@ -220,6 +233,7 @@ def test_a_rollback_leaves_out_copies_that_were_not_finished() -> None:
     # 3 was finished later; 4 has lost entries in the source, 5 was deleted there.
     scene.verified = Verified(originals={3: 7}, unfinished={number: Begun(8, 40, 5) for number in (1, 2, 3, 5)})
     scene.verified.unfinished = {**scene.verified.unfinished, 4: Begun(10, 60, 5)}
+    scene.verified.cutover = 5
     scene.run()
     assert sorted(number for number in scene.target if scene.target[number].mzxid > 100) == [2, 3, 4]
 
