@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from activities.blue_green.batch.undo import complete_lost_undo
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, holds_claim
 from activities.blue_green.copy.subscription_copy import forget_copies
 from activities.blue_green.failback import (
@@ -23,6 +22,7 @@ from activities.blue_green.namespace_redirect import (
     wait_until_cluster_seen,
 )
 from activities.blue_green.policies import INACTIVE, restore_policy
+from activities.blue_green.reopened_topics import complete_lost_undo
 from activities.blue_green.saved_clients import forget_clients
 from activities.blue_green.topics import topics_of, users_of
 from activities.blue_green.write_limit import lift_limit_if_terminated, lift_publish_limit

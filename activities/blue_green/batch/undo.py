@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, BlueGreenTask, NamespaceGuard, holds_claim
 from activities.blue_green.failback import restore_redirect, used_on_green
 from activities.blue_green.namespace_redirect import redirected_namespaces, wait_until_seen
 from activities.blue_green.policies import INACTIVE, restore_policy
-from activities.blue_green.saved_clients import save_clients, saved_clients
+from activities.blue_green.reopened_topics import note_ends, noted_ends, restore_subscriptions
 from activities.blue_green.termination import terminate_or_give_up
 from activities.blue_green.topics import check_topic, topics_of
 from activities.blue_green.write_limit import lift_publish_limit
@@ -17,12 +17,12 @@ from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader, CasStore, retry
 from clients.errors import StoreContention, StoreNotFound
-from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminUnreachable
+from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.managed_ledgers import without_termination
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import rewrite_flag, set_flag
-from models.blue_green.claims import Stage, TopicClients
+from models.blue_green.claims import Stage
 from models.blue_green.results import Undone
 from models.lifecycle.failures import NAMED, summarize
 from models.lifecycle.status import WaitKind
@@ -101,11 +101,11 @@ def _take_flags_off(
         changed: list[NamespaceGuard] = []
         for guard in waiting:
             fresh = dict(_terminated(task, guard))
-            ended = {**_noted_ends(store, guard), **fresh}
+            ended = {**noted_ends(store, guard), **fresh}
             if why := _obstacle(task, guard, store, list(ended)):
                 obstacles[guard.namespace] = why
             elif not fresh and check:
-                _note_ends(store, guard, {})
+                note_ends(store, guard, {})
                 _keep_on_blue(task, guard)
             else:
                 _clear_flag(task, guard, store, silent)
@@ -113,12 +113,12 @@ def _take_flags_off(
                 if why := _obstacle(task, guard, store, list(ended)):
                     obstacles[guard.namespace] = why
                     continue
-                _note_ends(store, guard, ended)  # mutant: blue-green/ends-that-were-not-recorded
+                note_ends(store, guard, ended)  # mutant: blue-green/ends-that-were-not-recorded
                 for topic in fresh:
                     _unterminate(task, guard, store, topic)  # mutant: blue-green/termination-is-not-taken-back
                 for topic, position in ended.items():
                     # mutant: blue-green/subscriptions-are-not-made-again
-                    _restore_subscriptions(task, guard, store, topic, position)
+                    restore_subscriptions(task, guard, store, topic, position)
                 restored |= set(ended)
                 changed.append(guard)
         waiting = changed
@@ -127,24 +127,6 @@ def _take_flags_off(
     if waiting:
         raise StoreContention(f"brokers still terminate topics of {waiting[0].namespace}, although its flag is off")
     return obstacles, restored
-
-
-def _noted_ends(store: CasStore, guard: NamespaceGuard) -> dict[TopicName, Position]:
-    """Return the ends of topics whose termination an earlier attempt started to remove."""
-    ends = ((topic, clients.ended) for topic, clients in saved_clients(store, guard.namespace).items())
-    return {TopicName.parse(topic): Position(ledger_id=end[0], entry_id=end[1]) for topic, end in ends if end}
-
-
-def _note_ends(store: CasStore, guard: NamespaceGuard, ends: Mapping[TopicName, Position]) -> None:
-    """Save the ends of topics before their termination is removed: restored subscriptions start there."""
-    saved = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
-    noted = {topic: (at.ledger_id, at.entry_id) for topic, at in ends.items()}
-    after = {
-        topic: saved.get(topic, TopicClients()).model_copy(update={"ended": noted.get(topic)})
-        for topic in {**saved, **noted}
-    }
-    if after != saved:
-        save_clients(store, guard, after)
 
 
 def _notes_on_use(task: AnyBlueGreenTask, store: CasReader, namespaces: Sequence[str]) -> list[str]:
@@ -247,34 +229,3 @@ def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore,
             return
         task.context.pause(_LOAD_EVERY)
     raise StoreContention(f"{topic} is still terminated on {task.input.cluster}")
-
-
-def complete_lost_undo(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore) -> None:
-    """Create subscriptions again whose topics serve blue's clients, where the run that rolled back was terminated."""
-    ended = _noted_ends(store, guard)
-    for topic, position in ended.items():
-        with suppress(AdminNotFound):
-            _restore_subscriptions(task, guard, store, topic, position)
-    if ended:
-        _note_ends(store, guard, {})
-
-
-def _restore_subscriptions(
-    task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, ended: Position
-) -> None:
-    """Create subscriptions again that brokers deleted because they were drained."""
-    before = saved_clients(store, guard.namespace).get(str(topic), TopicClients())
-    for name in sorted(set(before.consumers) - set(task.blue.admin.subscriptions.names(topic))):
-        with suppress(AdminConflict):
-            task.blue.change_or_never(
-                connect=lambda admin: admin.subscriptions.names(topic),
-                fence=guard.require,
-                change=lambda admin, name=name: admin.subscriptions.create(
-                    topic,
-                    name,
-                    # A subscription that is created at a message gets that message first.
-                    Position(ledger_id=ended.ledger_id, entry_id=ended.entry_id + 1),
-                    replicated=name in before.replicated,
-                    properties=before.properties.get(name),
-                ),
-            )

@@ -76,7 +76,7 @@ def test_subscriptions_are_restored_after_a_lost_attempt(clusters: Clusters, *, 
     clusters.blue_admin.subscriptions.create(topic, "drained", replicated=True, properties={"team": "billing"})
     steps = _moved(clusters, namespace, unterminate=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(undo, "_restore_subscriptions", _die)
+        patch.setattr(undo, "restore_subscriptions", _die)
         with pytest.raises(ConnectionError):
             steps.batch(undo.undo)
     assert clusters.blue_admin.subscriptions.names(topic) == []

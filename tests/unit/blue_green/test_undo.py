@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from activities.blue_green import reopened_topics
 from activities.blue_green.batch import undo
 from activities.blue_green.context import BatchTask, NamespaceGuard
 
@@ -38,7 +39,7 @@ def test_skipped_backlogs_keep_a_batch_from_its_rollback(monkeypatch: pytest.Mon
     monkeypatch.setattr(undo, "_keep_on_blue", keep_on_blue)
     monkeypatch.setattr(undo, "holds_claim", holds_claim)
     monkeypatch.setattr(undo, "redirected_namespaces", no_names)
-    monkeypatch.setattr(undo, "saved_clients", no_clients)
+    monkeypatch.setattr(reopened_topics, "saved_clients", no_clients)
     for name in ("topics_of", "set_flag", "wait_until_seen", "terminate_or_give_up", "restore_redirect"):
         monkeypatch.setattr(undo, name, nothing)
     side = SimpleNamespace(admin=None)

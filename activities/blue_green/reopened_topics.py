@@ -1,0 +1,63 @@
+"""Topics on blue that a rollback opens again: where they ended, and the subscriptions that start there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
+from activities.blue_green.saved_clients import save_clients, saved_clients
+from clients.cas.store import CasStore
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.topics import Position
+from clients.pulsar.names import TopicName
+from models.blue_green.claims import TopicClients
+
+
+def noted_ends(store: CasStore, guard: NamespaceGuard) -> dict[TopicName, Position]:
+    """Return the ends of topics whose termination an earlier attempt started to remove."""
+    ends = ((topic, clients.ended) for topic, clients in saved_clients(store, guard.namespace).items())
+    return {TopicName.parse(topic): Position(ledger_id=end[0], entry_id=end[1]) for topic, end in ends if end}
+
+
+def note_ends(store: CasStore, guard: NamespaceGuard, ends: Mapping[TopicName, Position]) -> None:
+    """Save the ends of topics before their termination is removed: restored subscriptions start there."""
+    saved = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
+    noted = {topic: (at.ledger_id, at.entry_id) for topic, at in ends.items()}
+    after = {
+        topic: saved.get(topic, TopicClients()).model_copy(update={"ended": noted.get(topic)})
+        for topic in {**saved, **noted}
+    }
+    if after != saved:
+        save_clients(store, guard, after)
+
+
+def complete_lost_undo(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore) -> None:
+    """Create subscriptions again whose topics serve blue's clients, where the run that rolled back was terminated."""
+    ended = noted_ends(store, guard)
+    for topic, position in ended.items():
+        with suppress(AdminNotFound):
+            restore_subscriptions(task, guard, store, topic, position)
+    if ended:
+        note_ends(store, guard, {})
+
+
+def restore_subscriptions(
+    task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, ended: Position
+) -> None:
+    """Create subscriptions again that brokers deleted because they were drained."""
+    before = saved_clients(store, guard.namespace).get(str(topic), TopicClients())
+    for name in sorted(set(before.consumers) - set(task.blue.admin.subscriptions.names(topic))):
+        with suppress(AdminConflict):
+            task.blue.change_or_never(
+                connect=lambda admin: admin.subscriptions.names(topic),
+                fence=guard.require,
+                change=lambda admin, name=name: admin.subscriptions.create(
+                    topic,
+                    name,
+                    # A subscription that is created at a message gets that message first.
+                    Position(ledger_id=ended.ledger_id, entry_id=ended.entry_id + 1),
+                    replicated=name in before.replicated,
+                    properties=before.properties.get(name),
+                ),
+            )
