@@ -43,12 +43,15 @@ def flip(task: BatchTask) -> Flipped:
     copied = repeat_final_copy(task, guards, store)
     if task.input.idle_subscriptions is IdleSubscriptions.SKIP:
         note_consumers(task, begun, store)  # mutant: blue-green/skip-of-what-is-in-use-at-the-flag
-    held_since = hold_writes(task, [guard for guard in continued if not read_flag(store, guard.namespace)])
+    halfway = [guard for guard in continued if not read_flag(store, guard.namespace)]
+    held_since = hold_writes(task, halfway)
     since = require_quiet(task, begun)  # mutant: blue-green/flip-without-a-check-of-the-limit
+    if halfway:
+        since = min(since, held_since)
     for guard in begun:
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
     try:
-        flipped = redirect_clients(task, guards, store, quiet_since=min(since, held_since))
+        flipped = redirect_clients(task, guards, store, quiet_since=since)
         return flipped.model_copy(update={"final_copy": copied})
     except NotTerminated as error:
         raise StoreConflict(str(error)) from error

@@ -28,20 +28,25 @@ class _Guard:
         """Change the record."""
 
 
-def test_a_flip_that_was_lost_without_its_flag_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reloading", [False, True])
+def test_a_flip_that_was_lost_without_its_flag_is_continued(
+    monkeypatch: pytest.MonkeyPatch, *, reloading: bool
+) -> None:
     """LOAD of the next run lifted its limit, which FLIP must not take for the change of an operator."""
     guards = [
         _Guard("t/new", Stage.THROTTLED),
         _Guard("t/lost-before-its-flag", Stage.FLIPPED),
         _Guard("t/flagged", Stage.FLIPPED, flag=True, terminated=True),
-        _Guard("t/reloading", Stage.FLIPPED, terminated=True),
+        _Guard("t/reloading", Stage.FLIPPED, flag=not reloading, terminated=True),
     ]
     by_name = {guard.namespace: guard for guard in guards}
     seen: dict[str, list[str]] = {}
+    quiet: list[object] = []
 
     def see(name: str, answer: object = None) -> None:
-        def call(_task: object, items: list[NamespaceGuard], *_: object, **_more: object) -> object:
+        def call(_task: object, items: list[NamespaceGuard], *_: object, **more: object) -> object:
             seen[name] = [guard.namespace for guard in items]
+            quiet.extend(value for key, value in more.items() if key == "quiet_since")
             return answer
 
         monkeypatch.setattr(flip, name, call, raising=False)
@@ -78,6 +83,7 @@ def test_a_flip_that_was_lost_without_its_flag_is_continued(monkeypatch: pytest.
         "provision_late": begun,
         "repeat_final_copy": [guard.namespace for guard in guards],
         "require_quiet": begun,
-        "hold_writes": ["t/reloading"],
+        "hold_writes": ["t/reloading"] if reloading else [],
         "redirect_clients": [guard.namespace for guard in guards],
     }
+    assert quiet == [1.0 if reloading else 2.0], "the check for writes seems older than it is"
