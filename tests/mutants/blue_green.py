@@ -234,6 +234,7 @@ MUTANTS = mutants(
             "blue-green/stored-position-that-may-be-old": swap(
                 '_cursor(info, name).get("cursorsLedgerId") == -1', "True"
             ),
+            "blue-green/topic-whose-end-is-unknown": swap("info.terminated_position is None", "False"),
             "blue-green/cursors-of-brokers-count-as-subscriptions": swap(
                 "in (COMPACTION, DEDUPLICATION)", "== COMPACTION"
             ),

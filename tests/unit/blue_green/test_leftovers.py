@@ -55,6 +55,14 @@ def test_a_drained_subscription_needs_nothing(cursor: dict[str, object], *, is_n
     assert needed_by(InternalInfo.model_validate(fields)) == "subscriptions orders"
 
 
+def test_a_topic_whose_end_is_unknown_is_needed() -> None:
+    """The entries of the last ledger are not stored before a topic is terminated, so its backlog is not known."""
+    cursor = {"cursorsLedgerId": -1, "markDelete": {"ledgerId": 5, "entryId": 2}}
+    ledgers = [{"ledgerId": 5, "entries": 3}, {"ledgerId": 6, "entries": 0}]
+    fields = {"ledgers": ledgers, "cursors": {"orders": cursor}}
+    assert needed_by(InternalInfo.model_validate(fields)) == "subscriptions orders"
+
+
 @pytest.mark.parametrize(
     ("mark", "needed"),
     [
