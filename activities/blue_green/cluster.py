@@ -287,12 +287,12 @@ def _restore_after_earlier_run(task: AnyBlueGreenTask, store: CasStore) -> tuple
         guard.take()
         # mutant: blue-green/flag-of-a-run-that-was-terminated
         rewrite_flag(store, guard.namespace, guard.require)
+        complete_lost_undo(task, guard, store)  # mutant: blue-green/undo-that-a-terminated-run-left
         notes.append(lift_limit_if_terminated(task, guard))
     redirected = redirected_namespaces(task, store, unfinished)
     for guard in guards:
         # The record alone does not tell: it is written before the change.
         if guard.namespace not in redirected:
-            complete_lost_undo(task, guard, store)  # mutant: blue-green/undo-that-a-terminated-run-left
             notes += [restore_policy(task, guard, INACTIVE), restore_redirect(task, guard, store)]
     return tuple(filter(None, notes))
 

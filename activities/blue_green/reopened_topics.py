@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.saved_clients import save_clients, saved_clients
+from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.topics import Position
@@ -33,10 +34,15 @@ def note_ends(store: CasStore, guard: NamespaceGuard, ends: Mapping[TopicName, P
 
 
 def complete_lost_undo(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore) -> None:
-    """Create subscriptions again whose topics serve blue's clients, where the run that rolled back was terminated."""
+    """Create subscriptions again whose topics serve blue's clients, where the run that rolled back was terminated.
+
+    Call it while writes are still held back, if that run has left them so.
+    """
     ended = noted_ends(store, guard)
     for topic, position in ended.items():
-        with suppress(AdminNotFound):
+        info = stored(task.blue.admin, topic)
+        # Other topics of the namespace may still be terminated, and then its flip continues.
+        if info is not None and info.terminated_position is None:
             restore_subscriptions(task, guard, store, topic, position)
     if ended:
         note_ends(store, guard, {})
@@ -45,10 +51,14 @@ def complete_lost_undo(task: AnyBlueGreenTask, guard: NamespaceGuard, store: Cas
 def restore_subscriptions(
     task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, ended: Position
 ) -> None:
-    """Create subscriptions again that brokers deleted because they were drained."""
+    """Create subscriptions again that brokers deleted because they were drained; none if clients delete the topic."""
     before = saved_clients(store, guard.namespace).get(str(topic), TopicClients())
-    for name in sorted(set(before.consumers) - set(task.blue.admin.subscriptions.names(topic))):
-        with suppress(AdminConflict):
+    try:
+        there = task.blue.admin.subscriptions.names(topic)
+    except AdminNotFound:
+        return
+    for name in sorted(set(before.consumers) - set(there)):
+        with suppress(AdminConflict, AdminNotFound):
             task.blue.change_or_never(
                 connect=lambda admin: admin.subscriptions.names(topic),
                 fence=guard.require,

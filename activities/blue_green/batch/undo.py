@@ -114,9 +114,10 @@ def _take_flags_off(
                     obstacles[guard.namespace] = why
                     continue
                 note_ends(store, guard, ended)  # mutant: blue-green/ends-that-were-not-recorded
-                for topic in fresh:
-                    _unterminate(task, guard, store, topic)  # mutant: blue-green/termination-is-not-taken-back
                 for topic, position in ended.items():
+                    if topic in fresh:
+                        _unterminate(task, guard, store, topic)  # mutant: blue-green/termination-is-not-taken-back
+                    # At once: producers send to the topic from now on, if the limit is lifted for any reason.
                     # mutant: blue-green/subscriptions-are-not-made-again
                     restore_subscriptions(task, guard, store, topic, position)
                 restored |= set(ended)
