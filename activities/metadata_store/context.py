@@ -199,11 +199,20 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
             # Moved before it is read: no earlier attempt can start to copy after that.
             lost = flag.renew().copying
             flag.renew(copying=True)
-        if lost:  # mutant: metadata-store/lost-tasks-are-not-waited-for
-            self.await_late_writers(time.monotonic())
+        if lost:
+            self._stop_lost_copies()
         yield
         with self.flag() as flag:
             flag.renew(copying=False)
+
+    def _stop_lost_copies(self) -> None:
+        """Stop copies of lost attempts, and wait until what they have sent can no longer arrive."""
+        # Before the commit, an attempt that copies one record asks for the target's claim.
+        with self.target_claim() as claim:
+            if claim.is_held():
+                claim.renew()
+        self.stop_earlier_writers()
+        self.await_late_writers(time.monotonic())  # mutant: metadata-store/lost-tasks-are-not-waited-for
 
     def stop_earlier_tasks(self) -> None:
         """Move the target's claim to this attempt; bulk tasks of earlier attempts stop."""
