@@ -24,8 +24,8 @@ ResultT = TypeVar("ResultT")
 
 # Between checks of a cluster that cannot take brokers back; grows, since each check stays in the history.
 _LOOK_AGAIN = timedelta(seconds=15)
-# Brokers serve on the source: a target that has failed does not keep the switch from its end.
-_EARLY = timedelta(minutes=2)
+# Brokers serve on the source: a target that has failed does not keep the switch from its end for longer.
+_EARLY = timedelta(minutes=15)
 _PROCEED = (Verb.PROCEED,)
 # A `proceed` for the previous gate, sent twice or a moment late, must not give up the rollback.
 _GATE_DELAY = timedelta(seconds=5)

@@ -56,7 +56,10 @@ _TASK_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
 }
 _DEADLOCK = "[TMPRL1101]"
-_UNHANDLED = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND
+_REPEATED = (
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
+)
 
 
 async def status_of(handle: WorkflowHandle[Any, Any]) -> Status:
@@ -101,14 +104,14 @@ def failed_tasks(events: Iterable[HistoryEvent]) -> list[str]:
     """Return why tasks of a workflow have failed, except those that Temporal repeats without a fault of the workflow.
 
     These got no processor time for two seconds, which the SDK takes for a deadlock, or ended the run at the moment of
-    another event.
+    another event, or took so long that the server could not hold the signals that came in the meantime.
     """
     failed = [
         event.workflow_task_failed_event_attributes
         for event in events
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     ]
-    lasting = [task for task in failed if task.cause != _UNHANDLED and _DEADLOCK not in task.failure.message]
+    lasting = [task for task in failed if task.cause not in _REPEATED and _DEADLOCK not in task.failure.message]
     return [f"{WorkflowTaskFailedCause.Name(task.cause)}: {task.failure.message}" for task in lasting]
 
 

@@ -33,7 +33,7 @@ async def test_bookie_cluster(stage: Harness) -> None:
     """A rehearsal copies and compares all ledgers without a hold; the copies stay for the next start."""
     run = await stage.start(bookie_cluster.Script(), until="BUILD", hold_before_cutover=True)
     report = await run.report()
-    assert run.script.stages == [*bookie_cluster.BEGIN, "release"]
+    assert run.script.stages == [*bookie_cluster.BEGIN, "find_early_ledgers", "release"]
     assert report.outcome is Outcome.REHEARSED
     assert any("a new start of this switch uses them" in note for note in report.notes)
     assert report.certificate["compared_entries_in_build"] > 0
