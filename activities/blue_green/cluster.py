@@ -282,7 +282,7 @@ def _restore_after_earlier_run(task: AnyBlueGreenTask, store: CasStore) -> tuple
     claims, notes = records(store), list[str]()
     unfinished = [name for name, record in claims.items() if record.stage is not Stage.KEPT]
     guards = [NamespaceGuard(store, task.attempt, namespace) for namespace in unfinished]
-    # All limits first: what follows may fail, and be tried again.
+    # All limits before what may fail and be tried again; but subscriptions before the limit of their topics.
     for guard in guards:
         guard.take()
         # mutant: blue-green/flag-of-a-run-that-was-terminated

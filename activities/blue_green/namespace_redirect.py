@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from activities.blue_green.context import AnyBlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.topics import topics_of
 from activities.pulsar.await_on_brokers import await_on_brokers
@@ -207,6 +207,14 @@ def _redirected(
         return read_flag(store, name) or (started and has_terminated_topics(task, name))
 
     return {name for name in namespaces if is_redirected(name)}
+
+
+def has_begun_flip(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> bool:
+    """Return whether an attempt or an earlier run began the flip of a namespace, whose clients may be on green."""
+    is_flipped = guard.require().stage in FLIPPED
+    # An attempt may have been lost while it had the flag off, to load topics again.
+    # mutant: blue-green/flip-that-starts-again
+    return is_flipped and (read_flag(store, guard.namespace) or has_terminated_topics(task, guard.namespace))
 
 
 def has_terminated_topics(task: AnyBlueGreenTask, namespace: str) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.saved_clients import save_clients, saved_clients
+from activities.pulsar.late_subscriptions import create_subscription
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
-from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import TopicClients
@@ -58,16 +58,12 @@ def restore_subscriptions(
     except AdminNotFound:
         return
     for name in sorted(set(before.consumers) - set(there)):
-        with suppress(AdminConflict, AdminNotFound):
-            task.blue.change_or_never(
-                connect=lambda admin: admin.subscriptions.names(topic),
-                fence=guard.require,
-                change=lambda admin, name=name: admin.subscriptions.create(
-                    topic,
-                    name,
-                    # A subscription that is created at a message gets that message first.
-                    Position(ledger_id=ended.ledger_id, entry_id=ended.entry_id + 1),
-                    replicated=name in before.replicated,
-                    properties=before.properties.get(name),
-                ),
-            )
+        create_subscription(
+            task.blue,
+            topic,
+            name,
+            after=ended,
+            fence=guard.require,
+            replicated=name in before.replicated,
+            properties=before.properties.get(name),
+        )

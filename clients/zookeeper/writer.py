@@ -441,7 +441,7 @@ def replace(
         if error not in _RACES:
             break
         if halfway:
-            # Some of these nodes are no longer there to be read.
+            # Some of these nodes were deleted, and cannot be read again.
             taken = present | taken
     doing = f"replacing {item.path.decode(errors='replace')} and what is beneath it"
     raise error_for(error, doing, server=connection.host, path=item.path)

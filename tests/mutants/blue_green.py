@@ -254,7 +254,7 @@ MUTANTS = mutants(
         _FINAL_COPY: {
             "blue-green/half-finished-copy-is-relied-upon": drop,
             "blue-green/half-finished-copy-is-not-repeated": drop,
-            "blue-green/copy-of-what-was-terminated": drop,
+            "blue-green/copy-of-what-was-terminated": swap(" or has_begun_flip(task, guard, store)", ""),
         },
         _COMPLETION: {
             "blue-green/flag-of-the-cluster-over-what-came-last": becomes("True"),

@@ -8,17 +8,16 @@ from activities.blue_green.checks.readiness import green_not_ready_reason
 from activities.blue_green.checks.use import await_movable
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
 from activities.blue_green.copy.backlogs import repeat_final_copy
-from activities.blue_green.namespace_redirect import has_terminated_topics, require_answers, sends_to_green, urls_of
+from activities.blue_green.namespace_redirect import has_begun_flip, require_answers, sends_to_green, urls_of
 from activities.blue_green.provisioning.late_topics import provision_late
 from activities.blue_green.saved_clients import note_consumers
 from activities.blue_green.termination import NotTerminated, redirect_clients
 from activities.blue_green.topics import topics_of
 from activities.blue_green.write_limit import hold_writes, require_quiet
 from activities.lifecycle.step import step
-from clients.cas.store import CasReader
 from clients.errors import StoreConflict
 from clients.pulsar.records.namespace_flag import read_flag
-from models.blue_green.claims import FLIPPED, Stage
+from models.blue_green.claims import Stage
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Flipped
 
@@ -32,7 +31,7 @@ def flip(task: BatchTask) -> Flipped:
     """
     guards, store = task.guards, task.store
     _require_url(task)
-    continued = [guard for guard in guards if _is_started(task, guard, store)]
+    continued = [guard for guard in guards if has_begun_flip(task, guard, store)]
     begun = [guard for guard in guards if guard not in continued]
     if begun:
         require_answers(task)  # mutant: blue-green/flag-that-a-silent-broker-does-not-see
@@ -55,14 +54,6 @@ def flip(task: BatchTask) -> Flipped:
         return flipped.model_copy(update={"final_copy": copied})
     except NotTerminated as error:
         raise StoreConflict(str(error)) from error
-
-
-def _is_started(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> bool:
-    """Return whether an earlier attempt or run started the flip of a namespace, whose clients may be on green."""
-    is_flipped = guard.require().stage in FLIPPED
-    # An attempt may have been lost while it had the flag off, to load topics again.
-    # mutant: blue-green/flip-that-starts-again
-    return is_flipped and (read_flag(store, guard.namespace) or has_terminated_topics(task, guard.namespace))
 
 
 def _require_url(task: AnyBlueGreenTask) -> None:

@@ -23,7 +23,7 @@ from activities.blue_green.copy.subscription_copy import (
     read_through_broker,
     seed_topics,
 )
-from activities.blue_green.namespace_redirect import has_terminated_topics
+from activities.blue_green.namespace_redirect import has_begun_flip
 from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.topics import check_topic, others_of, topics_of
 from activities.lifecycle.step import step
@@ -31,7 +31,6 @@ from activities.pulsar.ledger_ids import ledgers_of
 from clients.cas.store import CasReader, CasStore
 from clients.errors import FinalError, StoreConflict
 from clients.pulsar.names import TopicName
-from clients.pulsar.records.namespace_flag import read_flag
 from clients.pulsar.wire.position import EARLIEST
 from clients.zookeeper.coordination import CoordinationReader
 from models.base import Result
@@ -220,12 +219,10 @@ def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
         # If an attempt was lost between the record and the flag, the copy is still to be done.
         claim = guard.require()
         # Once DRAIN skips backlogs on blue, the cursors there no longer say what was consumed.
-        if claim.stage in FLIPPED and (
-            claim.skipped
-            or read_flag(store, guard.namespace)
-            # Clients may be on green, so another copy may fail, and DRAIN would not rely upon the one before.
-            or has_terminated_topics(task, guard.namespace)  # mutant: blue-green/copy-of-what-was-terminated
-        ):
+        is_skipped = claim.stage in FLIPPED and claim.skipped
+        # Clients may be on green, so another copy may fail, and DRAIN would not rely upon the one before.
+        # mutant: blue-green/copy-of-what-was-terminated
+        if is_skipped or has_begun_flip(task, guard, store):
             continue
         noted = {
             TopicName.parse(topic): names

@@ -8,7 +8,6 @@ So would producers whose schema green does not accept from clients.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
@@ -16,11 +15,12 @@ from activities.blue_green.namespace_redirect import has_terminated_topics
 from activities.blue_green.provisioning.namespaces import Scope, provision_all
 from activities.blue_green.saved_clients import clients_of, save_clients, saved_clients
 from activities.blue_green.topics import check_topic, topics_of
+from activities.pulsar.late_subscriptions import create_subscription
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
-from clients.pulsar.admin.topics import EARLIEST, Position, TopicStats
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.topics import Position, TopicStats
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import TopicClients
 from spark.blue_green.tasks import read_record
@@ -77,33 +77,28 @@ def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
         topics = [topic for topic in _missing_topics(task, guard.namespace) if topic.subscriptions]
         for topic, name in ((late_topic, name) for late_topic in topics for name in late_topic.subscriptions):
             sub = topic.stats.client_subscriptions[name]
-            position = _start_on_green(store, topic.topic, name)
             # Its consumer was faster; or there is no such topic on green, which VERIFY reports.
-            with suppress(AdminConflict, AdminNotFound):
-                task.green.change_or_never(
-                    connect=lambda admin, topic=topic: admin.subscriptions.names(topic.topic),
-                    fence=guard.require,
-                    change=lambda admin, topic=topic, name=name, sub=sub, position=position: admin.subscriptions.create(
-                        topic.topic,
-                        name,
-                        position,
-                        replicated=sub.is_replicated,
-                        properties=sub.subscription_properties,
-                    ),
-                )
+            create_subscription(
+                task.green,
+                topic.topic,
+                name,
+                after=_last_copy_for_others(store, topic.topic, name),
+                fence=guard.require,
+                replicated=sub.is_replicated,
+                properties=sub.subscription_properties,
+            )
         if topics:
             _save_new_clients(store, guard, topics)
 
 
-def _start_on_green(store: CasReader, topic: TopicName, name: str) -> Position:
-    """Return where a subscription starts on green whose backlog is on blue: after the copies for other ones."""
+def _last_copy_for_others(store: CasReader, topic: TopicName, name: str) -> Position | None:
+    """Return the last entry that was copied to green for other subscriptions; None if this one needs the copies."""
     copied = read_record(store, topic)
     last = copied.record.positions.last if copied else None
     # mutant: blue-green/copies-for-subscriptions-without-one
     if copied is None or last is None or name in copied.record.copied_subscriptions:
-        return EARLIEST
-    # A subscription that is created at a message gets that message first.
-    return Position(ledger_id=last[1].ledger_id, entry_id=last[1].entry_id + 1)
+        return None
+    return Position(ledger_id=last[1].ledger_id, entry_id=last[1].entry_id)
 
 
 def _missing_topics(

@@ -64,7 +64,7 @@ class _Copies:
 def test_the_copy_starts_again_if_green_is_empty(
     monkeypatch: pytest.MonkeyPatch, on_green: tuple[LedgerLength, ...] | None
 ) -> None:
-    """It starts where the subscriptions that are idle now need it; without such there is no copy."""
+    """It starts where the subscriptions that are idle now need it; if none is idle, nothing is copied."""
     copies = _Copies(monkeypatch, on_green)
     assert has_uncopied_entries(copies.attempt(), _IDLE)
     assert copies.record() == CopyRecord(start=(1, -1))

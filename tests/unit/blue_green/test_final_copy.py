@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from activities.blue_green import namespace_redirect
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.copy import backlogs
 from clients.cas.store import CasStore
@@ -128,8 +129,8 @@ def test_which_backlogs_are_copied_again(
 
     monkeypatch.setattr(backlogs, "topics_of", topics)
     monkeypatch.setattr(backlogs, "recorded_copies", topics)
-    monkeypatch.setattr(backlogs, "read_flag", no_flag)
-    monkeypatch.setattr(backlogs, "has_terminated_topics", is_ended, raising=False)
+    monkeypatch.setattr(namespace_redirect, "read_flag", no_flag)
+    monkeypatch.setattr(namespace_redirect, "has_terminated_topics", is_ended)
     monkeypatch.setattr(backlogs, "saved_clients", no_clients)
     batch = _Batch(monkeypatch)
     batch.stage, batch.skipped = stage, skipped

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from activities.blue_green import namespace_redirect
 from activities.blue_green.batch import flip
 from activities.blue_green.context import BatchTask, NamespaceGuard
 from models.blue_green.claims import Stage
@@ -60,8 +61,9 @@ def test_a_flip_that_was_lost_without_its_flag_is_continued(
     def nothing(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(flip, "read_flag", read_flag)
-    monkeypatch.setattr(flip, "has_terminated_topics", has_terminated_topics, raising=False)
+    for module in (flip, namespace_redirect):
+        monkeypatch.setattr(module, "read_flag", read_flag)
+    monkeypatch.setattr(namespace_redirect, "has_terminated_topics", has_terminated_topics)
     for name in ("_require_url", "require_answers"):
         monkeypatch.setattr(flip, name, nothing)
     for name in ("_require_green", "await_movable", "provision_late", "repeat_final_copy"):
