@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
 from models.bookie_cluster.input import BookieClusterInput
@@ -13,15 +9,12 @@ from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.updates import TargetLoss, TargetLossAnswer
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
-from pulsar_devstack.servers.admin import topic_url
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
+from tests.support.bookie_cluster.numbered_messages import read_numbers, send_numbers
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack
-
-pulsar: Any = importlib.import_module("pulsar")
 
 LIMIT = 240.0
 TOPIC = "lost"
@@ -39,10 +32,10 @@ def test_a_target_that_is_lost_permanently(make_stack: MakeStack, environment: E
     server = stack["zookeeper-1"].address
     with Proxy(server) as proxy:
         run = environment.operator.start(_plan(stack, stack.second_bookkeeper_uri.replace(server, proxy.address)))
-        _send(stack, range(20))
+        send_numbers(stack, TOPIC, range(20))
         with BrokerOperator(stack, run, kill=True):
             run.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
-            _send(stack, range(20, 40))
+            send_numbers(stack, TOPIC, range(20, 40))
             stack["second-bookie-1"].kill()
             proxy.cut()
             run.signal(Verb.ROLLBACK, "the machines of b burn")
@@ -57,8 +50,8 @@ def test_a_target_that_is_lost_permanently(make_stack: MakeStack, environment: E
             report = run.result(LIMIT)
     assert report.outcome is Outcome.ROLLED_BACK, report.summary
     assert report.certificate["rolled_back_without"] == "b"
-    _send(stack, range(40, 60))
-    assert _read(stack) == [*range(20), *range(40, 60)]
+    send_numbers(stack, TOPIC, range(40, 60))
+    assert read_numbers(stack, TOPIC) == [*range(20), *range(40, 60)]
 
 
 def _plan(stack: Stack, target: str) -> BookieClusterInput:
@@ -75,21 +68,3 @@ def _plan(stack: Stack, target: str) -> BookieClusterInput:
             "accept": ["path:/second-ledgers"],
         }
     )
-
-
-def _send(stack: Stack, numbers: Iterable[int]) -> None:
-    client = quiet_client(stack.broker_url)
-    producer = client.create_producer(topic_url(TOPIC), batching_enabled=False)
-    for number in numbers:
-        producer.send(str(number).encode())
-    client.close()
-
-
-def _read(stack: Stack) -> list[int]:
-    client = quiet_client(stack.broker_url)
-    reader = client.create_reader(topic_url(TOPIC), pulsar.MessageId.earliest)
-    numbers: list[int] = []
-    while reader.has_message_available():
-        numbers.append(int(reader.read_next(20_000).data()))
-    client.close()
-    return numbers

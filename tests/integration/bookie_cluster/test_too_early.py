@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,14 +12,11 @@ from models.bookie_cluster.phases import Phase
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
-from pulsar_devstack.servers.admin import topic_url
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
+from tests.support.bookie_cluster.numbered_messages import read_numbers, send_numbers
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack
-
-pulsar: Any = importlib.import_module("pulsar")
 
 LIMIT = 240.0
 TOPIC = "early"
@@ -44,12 +40,12 @@ def test_what_was_written_to_the_target_too_early_is_copied_back(
 ) -> None:
     """A rollback loses nothing that brokers acknowledged on the target before they were directed there."""
     stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=2, **CLUSTER))
-    _send(stack, range(30))
+    send_numbers(stack, TOPIC, range(30))
     run = environment.operator.start(_plan(stack))
     run.wait_until_it_waits_for(WaitKind.BROKERS_STOP, LIMIT)
     for name in BROKERS:
         stack.use_bookies(stack.second_bookkeeper_uri, [name])
-    _send(stack, range(30, 90))
+    send_numbers(stack, TOPIC, range(30, 90))
     run.signal(Verb.ROLLBACK, "brokers were started too early")
     with BrokerOperator(stack, run):
         report = run.result(LIMIT)
@@ -63,7 +59,7 @@ def test_what_was_written_to_the_target_during_a_hold_is_copied_back(
 ) -> None:
     """A round notices the broker, and the rollback that follows loses nothing that it acknowledged."""
     stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, **CLUSTER))
-    _send(stack, range(30))
+    send_numbers(stack, TOPIC, range(30))
     run = environment.operator.start(_plan(stack, hold=True))
     run.wait_until_it_waits_for(WaitKind.HOLD, LIMIT, phase=Phase.BUILD)
     with BrokerOperator(stack, run, slow=True) as operator:
@@ -72,7 +68,7 @@ def test_what_was_written_to_the_target_during_a_hold_is_copied_back(
         broker.kill()
         stack.use_bookies(stack.second_bookkeeper_uri, BROKERS[:1])
         broker.start()
-        _send(stack, range(30, 90))
+        send_numbers(stack, TOPIC, range(30, 90))
         run.wait_until_it_waits_for(WaitKind.BROKERS_STOP, LIMIT)
         operator.obey()
         failure = run.failure(LIMIT)
@@ -83,11 +79,11 @@ def test_what_was_written_to_the_target_during_a_hold_is_copied_back(
 
 def _nothing_is_lost(stack: Stack, brokers: Iterable[str]) -> None:
     for numbers in (range(90, 115), range(115, 120)):
-        _send(stack, numbers)
+        send_numbers(stack, TOPIC, numbers)
         # A topic that is loaded again has only what its list of ledgers names.
         for broker in brokers:
             stack[broker].restart()
-    assert _read(stack) == [*range(120)]
+    assert read_numbers(stack, TOPIC) == [*range(120)]
 
 
 def _plan(stack: Stack, *, hold: bool = False) -> BookieClusterInput:
@@ -102,21 +98,3 @@ def _plan(stack: Stack, *, hold: bool = False) -> BookieClusterInput:
             "advance_ids": True,
         }
     )
-
-
-def _send(stack: Stack, numbers: Iterable[int]) -> None:
-    client = quiet_client(stack.broker_url)
-    producer = client.create_producer(topic_url(TOPIC), batching_enabled=False)
-    for number in numbers:
-        producer.send(str(number).encode())
-    client.close()
-
-
-def _read(stack: Stack) -> list[int]:
-    client = quiet_client(stack.broker_url)
-    reader = client.create_reader(topic_url(TOPIC), pulsar.MessageId.earliest)
-    numbers: list[int] = []
-    while reader.has_message_available():
-        numbers.append(int(reader.read_next(20_000).data()))
-    client.close()
-    return numbers
