@@ -152,7 +152,7 @@ class BatchCheck(Result):
         subscriptions: subscriptions of these topics on green.
         faults: the first faults.
         fault_count: number of all faults.
-        unused: the first subscriptions of green without consumers that blue did not have at LOAD.
+        unused: the first subscriptions of green without consumers that blue did not have right before the flag.
         unused_count: number of all such subscriptions.
     """
 

@@ -78,7 +78,7 @@ class BlueGreenCertificate(Figures):
         green: name of the new cluster.
         topics_compared: topics that were compared after the drain of their batch.
         subscriptions_on_green: subscriptions of these topics on green.
-        unused_subscriptions: subscriptions among them without consumers that blue did not have at LOAD.
+        unused_subscriptions: subscriptions among them without consumers that blue did not have right before the flag.
         faults: number of faults.
         entries_compared: copied entries that are equal in every byte; a batch of messages is one entry.
         subscriptions_copied: subscriptions that continue with a copy, with equal unacknowledged entries.

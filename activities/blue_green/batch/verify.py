@@ -28,7 +28,7 @@ class _Checked(NamedTuple):
     Attributes:
         wrong: faults in words; empty for none.
         subscriptions: number of its subscriptions on green.
-        unused: subscriptions of green without consumers that blue did not have at LOAD.
+        unused: subscriptions of green without consumers that blue did not have right before the flag.
     """
 
     wrong: str
@@ -105,7 +105,7 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, saved: Mapping[str, TopicCl
     before = set(saved[str(topic)].consumers if str(topic) in saved else ())
     lacking = sorted(before - on_green)
     wrong += [f"green lacks the subscriptions {', '.join(lacking)}"] if lacking else []
-    # For example deleted on blue between PROVISION and LOAD: green keeps messages for them.
+    # For example deleted on blue between PROVISION and the flag: green keeps messages for them.
     unused = _unused(task, topic, on_green - before) if str(topic) in saved and on_green - before else ()
     return _Checked("; ".join(wrong), len(on_green), unused)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote_plus
 
-from pydantic import Field, TypeAdapter, field_validator
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from clients.pulsar.admin.answers import NAMES, STRINGS, Answer, Rate, WholeAnswer
 from clients.pulsar.admin.brokers import registered_urls
@@ -231,6 +231,11 @@ class CursorStats(Answer):
     properties: dict[str, int] | None = None
 
 
+def _decode_names(cursors: dict[str, Any]) -> dict[str, Any]:
+    """Return cursors by their names; brokers send names as they store them."""
+    return {unquote_plus(name): cursor for name, cursor in cursors.items()}
+
+
 class InternalStats(Answer):
     """How a topic's managed ledger is, as the broker that owns it has it in memory.
 
@@ -251,19 +256,15 @@ class InternalStats(Answer):
     number_of_entries: int = 0
     last_confirmed_entry: str = ""
     ledgers: tuple[LedgerStats, ...] = ()
-    cursors: dict[str, CursorStats] = Field(default_factory=dict[str, CursorStats])
+    cursors: Annotated[dict[str, CursorStats], BeforeValidator(_decode_names)] = Field(
+        default_factory=dict[str, CursorStats]
+    )
     compacted_ledger: LedgerStats | None = None
 
     @property
     def terminated(self) -> bool:
         """Whether the topic takes no messages any more."""
         return self.state == _TERMINATED
-
-    @field_validator("cursors", mode="before")
-    @classmethod
-    def _decode_names(cls, cursors: dict[str, Any]) -> dict[str, Any]:
-        # Brokers give them as they store them.
-        return {unquote_plus(name): cursor for name, cursor in cursors.items()}
 
 
 class InternalInfo(Answer):
@@ -279,7 +280,7 @@ class InternalInfo(Answer):
     ledgers: tuple[LedgerStats, ...] = ()
     terminated_position: Position | None = None
     properties: dict[str, str] = Field(default_factory=dict[str, str])
-    cursors: dict[str, Any] = Field(default_factory=dict[str, Any])
+    cursors: Annotated[dict[str, Any], BeforeValidator(_decode_names)] = Field(default_factory=dict[str, Any])
 
     @property
     def marked(self) -> bool:

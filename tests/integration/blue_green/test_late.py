@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from activities.blue_green import termination
-from activities.blue_green.batch import drain, flip, load, verify
+from activities.blue_green.batch import drain, flip, load, undo, verify
 from activities.blue_green.copy import backlogs
 from activities.blue_green.provisioning.late_topics import create_late
 from clients.errors import StoreConflict
@@ -136,6 +136,31 @@ def test_subscriptions_between_the_flag_and_the_termination(clusters: Clusters) 
     clusters.blue_admin.subscriptions.delete(topic, "late", force=True)
     assert steps.batch(drain.drain).remaining == ()
     assert steps.batch(verify.verify).faults == ()
+    steps.end()
+
+
+def test_subscriptions_that_clients_delete_after_load(clusters: Clusters) -> None:
+    """They are not looked for on green, and a rollback does not create them; those that came back are both."""
+    namespace = "newcomer/deleted"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    for name in ("again", "drained"):
+        clusters.blue_admin.subscriptions.create(topic, name)
+    steps = Steps(clusters, namespace, unterminate=True)
+    with closing(quiet_client(clusters.blue.broker_url)) as client:
+        consumer = client.subscribe(str(topic), "deleted")
+        steps.begin()
+        consumer.unsubscribe()
+    clusters.blue_admin.subscriptions.delete(topic, "again")
+    assert not steps.quiesce().busy
+    clusters.blue_admin.subscriptions.create(topic, "again")
+    steps.batch(flip.flip)
+    drained = steps.batch(drain.drain)
+    assert (drained.remaining, drained.missing) == ((), ())
+    check = steps.batch(verify.verify)
+    assert (check.faults, check.unused) == ((), (f"deleted of {topic}",))
+    assert clusters.blue_admin.subscriptions.names(topic) == []
+    assert steps.batch(undo.undo).undone
+    assert sorted(clusters.blue_admin.subscriptions.names(topic)) == ["again", "drained"]
     steps.end()
 
 
