@@ -211,7 +211,7 @@ class MetadataStoreTask(StoresTask[MetadataStoreInput]):
         with self.target_claim() as claim:
             if claim.is_held():
                 claim.renew()
-        self.stop_earlier_writers()
+        self.stop_earlier_writers()  # mutant: metadata-store/lost-copies-keep-their-permits
         self.await_late_writers(time.monotonic())  # mutant: metadata-store/lost-tasks-are-not-waited-for
 
     def stop_earlier_tasks(self) -> None:
