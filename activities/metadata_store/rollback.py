@@ -52,8 +52,13 @@ def unblock_leftover(task: MetadataStoreTask) -> bool:
     if not task.source_has_flag:
         return False
     with task.flag() as flag:
-        blocked = flag.state().blocked_by(task.workflow_id)
+        state = flag.state()
+        blocked = state.blocked_by(task.workflow_id)
         if blocked:
+            flag.unblock()
+            # Only the claim says that late copies may arrive: the next start does not wait for them without it.
+            if state.claim is not None and state.claim.copying:
+                task.await_late_writers(time.monotonic())  # mutant: metadata-store/unblocking-forgets-late-copies
             flag.release()
     return blocked
 

@@ -200,6 +200,7 @@ MUTANTS = mutants(
         },
         _LATE_COPIES: {
             "metadata-store/lost-copies-keep-their-permits": drop,
+            "metadata-store/unblocking-forgets-late-copies": drop,
             "metadata-store/catching-up-does-not-wait-for-lost-copies": swap(", task.only_copies()", ""),
             "metadata-store/copying-does-not-wait-for-lost-copies": swap("task.only_copies()", "task.flag()"),
             "metadata-store/verify-does-not-wait-for-lost-copies": becomes("return _compare_changes(task, pre, begun)"),

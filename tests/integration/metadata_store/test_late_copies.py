@@ -28,7 +28,7 @@ _COPYING_STEPS = ["pre_copy", "catch_up", "copy_changes", "verify", "complete", 
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the waits after the commit; let deletions in the source count as those of a service."""
+    """Reduce the waits after the commit, and make deletions in the source count as those of a service."""
 
     def services(*_: object) -> list[str]:
         return ["a broker"]
@@ -39,17 +39,17 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutover, "still_registered", services)
 
 
-def steps_of(place: Place) -> dict[str, Callable[[], Any]]:
+def steps_of(place: Place, run: int = 1) -> dict[str, Callable[[], Any]]:
     """Return the steps of a migration in their order; each call runs an attempt of its own."""
     copied: list[PreCopy] = []
     return {
-        "pre_copy": lambda: copied.append(place.run(pre_copy.pre_copy, 0, concurrency=1)),
-        "catch_up": lambda: place.run(catch_up, copied[-1], 0.0),
-        "prepare": lambda: place.run(preparation.prepare),
-        "copy_changes": lambda: place.run(cutover.copy_changes, copied[-1]),
-        "verify": lambda: place.run(cutover.verify, copied[-1]),
-        "complete": lambda: place.run(cutover.complete, copied[-1]),
-        "follow": lambda: place.run(cutover.follow, copied[-1]),
+        "pre_copy": lambda: copied.append(place.run(pre_copy.pre_copy, 0, run=run, concurrency=1)),
+        "catch_up": lambda: place.run(catch_up, copied[-1], 0.0, run=run),
+        "prepare": lambda: place.run(preparation.prepare, run=run),
+        "copy_changes": lambda: place.run(cutover.copy_changes, copied[-1], run=run),
+        "verify": lambda: place.run(cutover.verify, copied[-1], run=run),
+        "complete": lambda: place.run(cutover.complete, copied[-1], run=run),
+        "follow": lambda: place.run(cutover.follow, copied[-1], run=run),
     }
 
 
@@ -121,6 +121,28 @@ def test_a_rollback_leaves_no_late_copy(shared_stack: SharedStack, monkeypatch: 
         assert place.copied() == {}
 
 
+def test_a_start_after_blocked_writes_has_no_late_copy(
+    shared_stack: SharedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of a run that was terminated arrives before its claim is removed, and the next start deletes it."""
+    hurry(monkeypatch)
+    with open_place(shared_stack(StackSpec(zookeepers=1, oxias=1)), "late-unblocked", ["/tenants/a"]) as place:
+        let_arrive: Callable[[], None] | None = None
+        for name, run_attempt in steps_of(place).items():
+            if name == "copy_changes":
+                place.set("/tenants/late")
+                let_arrive = lose_attempt(monkeypatch, run_attempt)
+                place.zookeeper.delete("/tenants/late")
+                break
+            run_attempt()
+        assert let_arrive
+        assert place.run(rollback.unblock_leftover, run=2)
+        for run_attempt in steps_of(place, run=3).values():
+            run_attempt()
+        let_arrive()
+        assert "/tenants/late" not in place.copied()
+
+
 def freeze_attempt(monkeypatch: pytest.MonkeyPatch, run_attempt: Callable[[], object], path: str) -> Callable[[], None]:
     """Run an attempt until right before it writes a path to ZooKeeper; return a function that lets it continue."""
     frozen, released = threading.Event(), threading.Event()
@@ -150,7 +172,7 @@ def freeze_attempt(monkeypatch: pytest.MonkeyPatch, run_attempt: Callable[[], ob
 
 
 def wake_before_revocation(monkeypatch: pytest.MonkeyPatch, wake_up: Callable[[], None]) -> None:
-    """Let a frozen attempt write at the last moment at which the target takes it."""
+    """Wake a frozen attempt at the last moment at which the target takes its write."""
     revoke = clients_stores.revoke_zookeeper_permits
 
     def wake_first(connection: Connection) -> None:
