@@ -43,6 +43,8 @@ _CLOSE_LOOK = 1.0
 # Where a broker's health check of version 2 writes; each broker has a namespace of its own.
 _OWN_TOPIC = "/managed-ledgers/pulsar/{}/persistent/healthcheck"
 NODE = "brokers"
+TOO_EARLY = "BrokerTooEarly"
+"""The detail of the failure that proves a ledger which only the target has; the rollback acts on it."""
 # The age up to which a later attempt takes a check as the last one with all brokers running.
 _LOOK_EVERY = 5.0
 _CONNECT = 1.0
@@ -215,6 +217,7 @@ def require_no_early_ledgers(task: BookieClusterTask, newer: set[int], named: It
             f"a broker was started on {target} too early: it created {early} there, which brokers on {source} remove "
             "from topics' lists. All brokers stop, what it wrote is copied back, and brokers start on "
             f"{source}. Cure: configure brokers for {target} only when the status asks for their start",
+            TOO_EARLY,
             type=FailureKind.CONFLICT,
             non_retryable=True,
         )

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from activities.bookie_cluster import brokers, build, rollback, tail
 from models.bookie_cluster.input import Direction, Proof
@@ -35,6 +36,20 @@ class RestartCutover(Cutover):
     """Brokers are away from SWITCH to PROMOTE, and again in a rollback."""
 
     # Forward ----------------------------------------------------------------------------------------------------------
+
+    async def copy(self, length: timedelta = timedelta(0)) -> CopySummary:
+        """Copy ledgers while brokers serve; what a broker wrote to the target in the meantime must be copied back.
+
+        Args:
+            length: how long to continue.
+        """
+        try:
+            return await super().copy(length)
+        except ActivityError as error:
+            # Kept at once: the stores may be away when the rollback asks again.
+            if isinstance(error.cause, ApplicationError) and brokers.TOO_EARLY in error.cause.details:
+                self._require_copy_back()  # mutant: bookie-cluster/the-rollback-forgets-what-was-written-too-early
+            raise
 
     async def decide(self, built: CopySummary) -> bool:
         """Ask for a decision on ledgers that cannot be copied; return whether one was needed."""
@@ -73,14 +88,20 @@ class RestartCutover(Cutover):
                 f"a broker created {misrouted} in {self.input.target.name}: brokers stop again, and the copy back "
                 "follows"
             )
-            # The source lacks this ledger, and brokers may run on both clusters.
-            self.state.stage = CutoverStage.DIRECTED  # mutant: bookie-cluster/brokers-stay-though-a-ledger-is-misrouted
-            self.state.brokers_returned = True
+            self._require_copy_back()  # mutant: bookie-cluster/brokers-stay-though-a-ledger-is-misrouted
             await self.migration.continuation.checkpoint()
             misrouted = await self._return_brokers()
 
+    def _require_copy_back(self) -> None:
+        """Note that the source lacks ledgers of the target, and that brokers may run on both clusters."""
+        self.state.stage = CutoverStage.DIRECTED
+        self.state.brokers_returned = True
+
     async def _find_early_ledgers(self) -> str:
-        """Name ledgers of brokers that started on the target before any was asked to stop; empty if there are none."""
+        """Name ledgers of brokers that started on the target before any was asked to stop; empty if there are none.
+
+        For a rollback with another cause: rounds of BUILD may not have noticed them yet.
+        """
         if self.state.stage is not CutoverStage.COPIES:
             return ""
         name = self.input.target.name

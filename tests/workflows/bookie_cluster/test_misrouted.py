@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from temporalio.exceptions import ApplicationError
 
+from activities.bookie_cluster import brokers
 from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.results import BrokersOn, RollbackReadiness
 from models.bookie_cluster.updates import TargetLoss
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome, Undo
+from models.lifecycle.status import Outcome, Status, Undo
 from models.lifecycle.verbs import Verb
 from tests.workflows.bookie_cluster.activities import (
     ANSWERS,
@@ -25,6 +26,9 @@ from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
+EARLY = ApplicationError(
+    "a broker was started on new too early", brokers.TOO_EARLY, type=FailureKind.CONFLICT, non_retryable=True
+)
 AGAIN = STOPPED_BACK[1:]
 """The steps that follow a misrouted ledger: the rollback does not ask again whether brokers can go back."""
 
@@ -32,6 +36,13 @@ AGAIN = STOPPED_BACK[1:]
 def _misrouted(now: object) -> BrokersOn:
     started: BrokersOn = ANSWERS["start_brokers"](now)
     return started.model_copy(update={"misrouted": "ledger(s) 9"})
+
+
+def _minutes(status: Status) -> float:
+    """Return how long the rollback took."""
+    undone = status.history[-1]
+    assert undone.ended is not None
+    return (undone.ended - undone.started).total_seconds() / 60
 
 
 async def _rolled_back(stage: Harness, **answers: object) -> Run:
@@ -74,11 +85,43 @@ async def test_what_a_broker_wrote_to_the_target_too_early_is_copied_back(stage:
 
 async def test_what_a_broker_wrote_to_the_target_during_the_copy_is_copied_back(stage: Harness) -> None:
     """A broker started on the target while the others serve: all stop, and what it wrote is copied back."""
-    early = ApplicationError("a broker was started on new too early", type=FailureKind.CONFLICT, non_retryable=True)
-    run = await stage.start(Script(build=early, find_early_ledgers="ledger(s) 9"))
+    run = await stage.start(Script(build=EARLY))
     assert (await run.typed_failure()).type == FailureKind.CONFLICT
-    assert run.script.steps == [*BEGIN, "find_early_ledgers", *AGAIN, "release"]
+    assert run.script.steps == [*BEGIN, *AGAIN, "release"]
     assert (await run.status()).figures["rollback_tail"]["copied_ledgers"] == TAIL.copy_summary.copied
+
+
+async def test_what_was_written_too_early_is_copied_back_although_the_stores_were_away(stage: Harness) -> None:
+    """The rollback waits for stores that fail after the round which noticed the broker, also in another run."""
+    away = ApplicationError("new does not answer", type=FailureKind.UNREACHABLE)
+    script = Script(build=EARLY, find_early_ledgers=away, advance_ids=[DENIED, *[away] * 120, ANSWERS["advance_ids"]])
+    run = await stage.start(script, history_limit=3)
+    assert (await run.typed_failure()).type == FailureKind.CONFLICT
+    status = await run.status()
+    assert status.figures["rollback_tail"]["copied_ledgers"] == TAIL.copy_summary.copied
+    assert await run.runs() > 1
+    assert _minutes(status) > 15
+
+
+async def test_a_broker_that_the_rollback_notices_first_is_not_overlooked(stage: Harness) -> None:
+    """The operator orders the rollback before a round of the copy has noticed what a broker wrote to the target."""
+    run = await stage.start(Script(build=(copy := Hang()), find_early_ledgers="ledger(s) 9"))
+    await copy.entered()
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.steps == [*BEGIN, "find_early_ledgers", *AGAIN, "release"]
+
+
+async def test_a_rollback_at_the_moment_of_the_proof_copies_back(stage: Harness) -> None:
+    """The operator's rollback and the round that noticed the broker come together: the copy back follows."""
+    copy = Hang(late=True, failure=EARLY)
+    run = await stage.start(Script(build=copy))
+    await copy.entered()
+    await run.signal(Verb.ROLLBACK)
+    await copy.cancelled()
+    copy.release()
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.steps == [*BEGIN, *AGAIN, "release"]
 
 
 async def test_a_copy_back_that_fails_is_repeated_before_brokers_start(stage: Harness) -> None:
