@@ -19,6 +19,7 @@ from activities.bookie_cluster.ledgers import all_references, progress_path, sca
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.bookie_cluster.progress import read_begun, read_cutover_ledger_id, read_verified
 from activities.bookie_cluster.registry import require_metadata_here
+from activities.lifecycle.context import Deadline
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.brokers import BrokerView
@@ -48,6 +49,8 @@ TOO_EARLY = "BrokerTooEarly"
 # The age up to which a later attempt takes a check as the last one with all brokers running.
 _LOOK_EVERY = 5.0
 _CONNECT = 1.0
+# How long a target is waited for to which brokers were never directed; they serve on the source at that time.
+_UNUSED = 900.0
 # A proxy without a server accepts a connection, and closes it at once; a frozen process keeps it open.
 _HOLD = 0.3
 _PORTS_AT_ONCE = 16
@@ -142,8 +145,9 @@ def start(
     with task.registry() as registry, task.broker_store() as store, task.broker_view() as view:
         registry.claim.renew()  # mutant: bookie-cluster/a-late-attempt-starts-brokers
         absences = read_absences(task, registry)
+        after_copy = _LedgersAfterCopy(task, store, undo)
         # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start
-        if misrouted := _find_misrouted_ledgers(task, store, undo, []):
+        if misrouted := after_copy.find():
             return BrokersOn(brokers=(), new_ledgers=0, since=task.context.server_time, misrouted=misrouted)
         controller.ask("start", target.metadataServiceUri, registry.claim.require)
         since: datetime | None = None
@@ -160,7 +164,9 @@ def start(
             # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-while-their-broker-runs
             # mutant: bookie-cluster/misrouted-ledgers-of-a-silent-broker-are-not-checked
             if _is_proven(task, asked, running, proof) or proof.misplaced or proof.silent:
-                misrouted = _find_misrouted_ledgers(task, store, undo, proof.doubts)
+                misrouted = after_copy.find()
+                # mutant: bookie-cluster/a-target-that-brokers-never-used-is-not-read-again
+                proof.doubts.extend(after_copy.doubts())
             # mutant: bookie-cluster/a-rollback-waits-for-a-broker-with-misrouted-ledgers
             if misrouted or _is_proven(task, asked, running, proof):
                 task.context.clear_waiting()
@@ -171,6 +177,7 @@ def start(
                     since=since or task.context.server_time,
                     away_since=own.since if own else None,
                     misrouted=misrouted,
+                    unread=after_copy.unread,
                 )
             _tell_what_is_missing(task, running, proof, by_hand=controller.by_hand)
             task.context.pause(_CLOSE_LOOK if running else _POLL)
@@ -292,8 +299,8 @@ def _missing(running: list[Service], before: Collection[Absence]) -> list[str]:
     return [f"{len(running)} of {most} brokers run ({', '.join(absent)} did before)"]
 
 
-def _find_misrouted_ledgers(task: BookieClusterTask, store: StoreReader, undo: Undo, doubts: list[str]) -> str:
-    """Name ledgers that brokers created in the cluster that they left, after everything in it had been copied.
+class _LedgersAfterCopy:
+    """Ledgers that brokers created in the cluster that they left, after everything in it had been copied.
 
     In a rollback before the directive, these are the ledgers that brokers created in the target by mistake.
 
@@ -301,47 +308,63 @@ def _find_misrouted_ledgers(task: BookieClusterTask, store: StoreReader, undo: U
         task: the step, in its direction.
         store: reads the brokers' metadata store.
         undo: see `start`; with `none` nothing is read.
-        doubts: gets the reason where, in a rollback, the cluster that was left cannot be read.
 
-    Returns:
-        The ledgers, in a rollback; empty if there are none.
-
-    Raises:
-        ApplicationError: there are some, and the rollback starts.
-        StoreError: one of the stores cannot be read.
+    Attributes:
+        unread: in a rollback, the ledgers that the last check could not look for; empty if it could.
     """
-    # In a rollback that was given up brokers cannot go back, and the cluster that was left may be lost.
-    if undo is Undo.NONE:
-        return ""
-    highest = read_cutover_ledger_id(store, progress_path(task, task.direction))
-    was_copied = highest is not None
-    if highest is None:
+
+    def __init__(self, task: BookieClusterTask, store: StoreReader, undo: Undo) -> None:
+        self._task, self._store = task, store
+        self._cluster = task.ends.source.name
+        self.unread = self._doubt = ""
+        self._until: Deadline | None = None
+        # In a rollback that was given up brokers cannot go back, and the cluster that was left may be lost.
+        reads = undo is not Undo.NONE
+        highest = read_cutover_ledger_id(store, progress_path(task, task.direction)) if reads else None
+        self._was_copied = highest is not None
         # mutant: bookie-cluster/ledgers-from-before-the-directive-are-not-checked
-        if task.direction is Direction.FORWARD:
+        if reads and highest is None and task.direction is Direction.BACK:
+            # Nothing was copied back, as brokers were never directed there; one may have started there by mistake. Its
+            # ledgers are above all copies (I11).
+            progress = progress_path(task, Direction.FORWARD)
+            # Once for all checks: the list may be long.
+            highest = max((*read_verified(store, progress), *read_begun(store, progress)), default=-1)
+        self._highest = highest
+
+    def find(self) -> str:
+        """Name the ledgers, in a rollback; empty if there are none, or if they cannot be read.
+
+        Raises:
+            ApplicationError: there are some, and the rollback starts.
+            StoreError: one of the stores cannot be read.
+        """
+        self.unread = self._doubt = ""
+        if self._highest is None:
             return ""
-        # Nothing was copied back, as brokers were never directed there; one may have started there by mistake. Its
-        # ledgers are above all copies (I11).
-        progress = progress_path(task, Direction.FORWARD)
-        highest = max((*read_verified(store, progress), *read_begun(store, progress)), default=-1)
-    cluster = task.ends.source.name
-    try:
-        newer = _newer_ledgers(task, highest)
-    except StoreError as error:
-        if task.direction is Direction.FORWARD:
-            raise
-        # Brokers start all the same: the cluster that a rollback leaves may fail at any time.
-        if was_copied:  # mutant: bookie-cluster/a-target-that-brokers-never-used-is-waited-for
-            doubts.append(f"the ledgers of {cluster} cannot be read: {error}")
-        return ""
-    misrouted = _only_there(task, all_references(store), newer) if newer else ""
-    if misrouted and task.direction is Direction.FORWARD:
-        raise ApplicationError(
-            f"after everything had been copied, a broker created {misrouted} in {cluster}; "
-            "the target lacks what is in there, so brokers go back",
-            type=FailureKind.CONFLICT,
-            non_retryable=True,
-        )
-    return misrouted
+        try:
+            newer = _newer_ledgers(self._task, self._highest)
+        except StoreError as error:
+            if self._task.direction is Direction.FORWARD:
+                raise
+            # Brokers start all the same: the cluster that a rollback leaves may fail at any time.
+            self._doubt = f"the ledgers of {self._cluster} cannot be read: {error}"
+            self.unread = f"ledgers of {self._cluster} with ids above {self._highest:,} ({error})"
+            return ""
+        misrouted = _only_there(self._task, all_references(self._store), newer) if newer else ""
+        if misrouted and self._task.direction is Direction.FORWARD:
+            raise ApplicationError(
+                f"after everything had been copied, a broker created {misrouted} in {self._cluster}; "
+                "the target lacks what is in there, so brokers go back",
+                type=FailureKind.CONFLICT,
+                non_retryable=True,
+            )
+        return misrouted
+
+    def doubts(self) -> list[str]:
+        """Return why brokers that run are not proven to be enough yet; empty if the last check raises no doubt."""
+        self._until = self._until or self._task.context.deadline(_UNUSED)
+        # mutant: bookie-cluster/a-target-that-brokers-never-used-is-waited-for
+        return [self._doubt] if self._doubt and (self._was_copied or not self._until.passed) else []
 
 
 def _require_time(task: BookieClusterTask, since: datetime | None) -> None:

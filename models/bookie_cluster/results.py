@@ -187,6 +187,7 @@ class BrokersOn(Result):
         away_since: see `BrokersStopped.since`; None where brokers were not stopped.
         misrouted: in a rollback, ledgers that a broker created in the target after the copy back, so that it must
             follow again; empty if there are none.
+        unread: in a rollback, ledgers that were not looked for, and why; empty if all were.
     """
 
     brokers: tuple[str, ...]
@@ -194,6 +195,7 @@ class BrokersOn(Result):
     since: datetime
     away_since: datetime | None = None
     misrouted: str = ""
+    unread: str = ""
 
 
 class RollbackReadiness(Result):

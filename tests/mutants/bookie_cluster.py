@@ -170,8 +170,11 @@ MUTANTS = mutants(
             "bookie-cluster/the-claim-of-a-later-run-is-released": drop,
         },
         _MISROUTED: {
-            "bookie-cluster/ledgers-from-before-the-directive-are-not-checked": becomes("True"),
-            "bookie-cluster/a-target-that-brokers-never-used-is-waited-for": becomes("True"),
+            "bookie-cluster/ledgers-from-before-the-directive-are-not-checked": becomes("False"),
+            "bookie-cluster/a-target-that-brokers-never-used-is-waited-for": becomes(
+                "[self._doubt] if self._doubt else []"
+            ),
+            "bookie-cluster/a-target-that-brokers-never-used-is-not-read-again": drop,
             "bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start": drop,
             "bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start": drop,
             "bookie-cluster/misrouted-ledgers-are-not-checked-while-their-broker-runs": without(1),

@@ -128,6 +128,10 @@ class RestartCutover(Cutover):
             on = await self._start_brokers(BACK)
             if on.misrouted:
                 return on.misrouted
+            if on.unread:
+                self.migration.board.note(
+                    f"it could not be seen whether a broker created {on.unread}; what it wrote stays there"
+                )
             self.state.certificate.brokers_on_the_source = list(on.brokers)
             self.state.stage = CutoverStage.COPIES
             if on.away_since:

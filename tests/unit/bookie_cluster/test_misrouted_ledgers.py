@@ -9,7 +9,8 @@ from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster import brokers
 from activities.bookie_cluster.ledgers import all_references
-from activities.bookie_cluster.progress import SwitchProgress
+from activities.bookie_cluster.progress import IdNumbers, SwitchProgress, read_verified
+from clients.store import StoreReader
 from models.bookie_cluster.input import Direction, Proof
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Undo
@@ -111,12 +112,43 @@ def test_a_broker_that_starts_on_the_target_during_the_copy_ends_the_switch(scen
     assert brokers.find_early_ledgers(scene.task()) == "ledger(s) 9"
 
 
-def test_a_target_that_brokers_never_used_is_not_waited_for(scene: Scene) -> None:
-    """If the target fails before the switch directs brokers there, they go back to the source without it."""
-    scene.register(ONE)
-    scene.ledgers["a"] = {7: OPEN, 8: OPEN}
-    scene.unreadable.add("b")
-    assert len(scene.start(BACK).brokers) == 1
+def test_a_target_that_brokers_never_used_is_waited_for_once_they_run(scene: Scene) -> None:
+    """If the target fails before the switch directs brokers there, they go back at once, and it is read for a while."""
+    _never_used(scene)
+    started = scene.start(BACK)
+    assert (len(started.brokers), scene.orders) == (1, ["start"])
+    assert 14 * 60 < scene.context.now < 16 * 60
+    assert started.unread == "ledgers of b with ids above 5 (b does not answer)"
+
+
+def test_a_target_that_brokers_never_used_is_read_again(scene: Scene) -> None:
+    """A ledger that a broker created there by mistake is found when the target answers again."""
+    _never_used(scene)
+    scene.misroute("b")
+    scene.at["waiting"] = scene.unreadable.clear
+    started = scene.start(BACK)
+    assert (started.misrouted, started.unread) == ("ledger(s) 9", "")
+
+
+def test_a_wait_for_a_target_that_brokers_never_used_is_ended(scene: Scene) -> None:
+    """The operator need not wait, and reads which ledgers were not looked for."""
+    _never_used(scene)
+    assert scene.start(BACK, Proof.WAIVED).unread == "ledgers of b with ids above 5 (b does not answer)"
+    assert scene.context.now == 0
+
+
+def test_the_list_of_copies_is_read_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be long, and brokers are asked every second."""
+    _never_used(scene)
+    paths: list[str] = []
+
+    def read(store: StoreReader, path: str) -> IdNumbers:
+        paths.append(path)
+        return read_verified(store, path)
+
+    monkeypatch.setattr(brokers, "read_verified", read)
+    scene.start(BACK)
+    assert len(paths) == 1
 
 
 def test_a_rollback_finds_a_ledger_before_its_broker_stops(copied_back: Scene) -> None:
@@ -156,6 +188,14 @@ def test_a_target_that_is_given_up_is_not_waited_for(copied_back: Scene, asked: 
     """The operator may waive the proof, or have given the target up before."""
     copied_back.unreadable.add("b")
     assert copied_back.start(BACK, asked, undo).misrouted == ""
+
+
+def _never_used(scene: Scene) -> None:
+    """Give a rollback before the directive whose target does not answer."""
+    scene.register(ONE)
+    scene.ledgers["a"] = {5: CLOSED, 7: OPEN, 8: OPEN}
+    SwitchProgress(scene.task(), scene.newest()).add_verified({3: 1, 5: 1})
+    scene.unreadable.add("b")
 
 
 def _require_none_early(scene: Scene) -> None:

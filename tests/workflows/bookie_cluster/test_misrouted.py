@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster import brokers
@@ -122,6 +124,17 @@ async def test_a_rollback_at_the_moment_of_the_proof_copies_back(stage: Harness)
     copy.release()
     assert (await run.report()).outcome is Outcome.ROLLED_BACK
     assert run.script.steps == [*BEGIN, *AGAIN, "release"]
+
+
+async def test_a_target_that_cannot_be_read_is_noted(stage: Harness) -> None:
+    """A rollback before the directive names the ledgers that it has not looked for."""
+    started: BrokersOn = ANSWERS["start_brokers"](datetime.now(UTC))
+    unread = started.model_copy(update={"unread": "ledgers of new with ids above 5 (new does not answer)"})
+    run = await stage.start(Script(stop_brokers=(stop := Hang()), start_brokers=unread))
+    await stop.entered()
+    await run.signal(Verb.ROLLBACK)
+    notes = (await run.report()).notes
+    assert any("whether a broker created ledgers of new with ids above 5 (new does not" in note for note in notes)
 
 
 async def test_a_copy_back_that_fails_is_repeated_before_brokers_start(stage: Harness) -> None:
