@@ -6,7 +6,7 @@ counts from the same moment, and checks the ports of brokers that it has never s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, NamedTuple, cast
@@ -191,8 +191,10 @@ def find_early_ledgers(task: BookieClusterTask) -> str:
         StoreError: one of the stores cannot be read.
     """
     with task.broker_store() as store:
-        newer = newer_than_source(task)
-        return _only_there(task.toward(Direction.BACK), all_references(store), newer) if newer else ""
+        if not (newer := newer_than_source(task)):
+            return ""
+        copies = read_verified(store, progress_path(task, Direction.FORWARD))
+        return _only_there(task.toward(Direction.BACK), all_references(store), newer, copies)
 
 
 def newer_than_source(task: BookieClusterTask) -> set[int]:
@@ -206,20 +208,23 @@ def newer_than_source(task: BookieClusterTask) -> set[int]:
     return _newer_ledgers(task.toward(Direction.BACK), highest)
 
 
-def require_no_early_ledgers(task: BookieClusterTask, newer: set[int], named: Iterable[LedgerReference]) -> None:
+def require_no_early_ledgers(
+    task: BookieClusterTask, newer: set[int], named: Iterable[LedgerReference], copies: Container[int]
+) -> None:
     """Require that no broker has written to the target while the others serve on the source.
 
     Args:
         task: the step.
         newer: see `newer_than_source`.
         named: what Pulsar's metadata refer to, read after the ledgers.
+        copies: ledgers that are known to be copies.
 
     Raises:
         ApplicationError: one has, and the rollback starts.
         StoreError: the source cannot be read.
     """
     source, target = task.ends.source.name, task.ends.target.name
-    if early := _only_there(task.toward(Direction.BACK), named, newer):
+    if early := _only_there(task.toward(Direction.BACK), named, newer, copies):
         raise ApplicationError(
             f"a broker was started on {target} too early: it created {early} there, which brokers on {source} remove "
             "from topics' lists. All brokers stop, what it wrote is copied back, and brokers start on "
@@ -576,10 +581,14 @@ def _newer_ledgers(task: BookieClusterTask, highest: int) -> set[int]:
         return {number for number in ledgers if number > highest and not ledgers[number].is_copy}
 
 
-def _only_there(task: BookieClusterTask, named: Iterable[LedgerReference], newer: set[int]) -> str:
+def _only_there(
+    task: BookieClusterTask, named: Iterable[LedgerReference], newer: set[int], copies: Container[int] = ()
+) -> str:
     """Name those of these ledgers that Pulsar's metadata refer to, and that the other cluster lacks."""
+    # Autorecovery removes the mark of copies, and brokers delete a topic's ledgers before its list of them.
+    own = {number for number in newer if number not in copies}  # mutant: bookie-cluster/moved-copies-are-early-ledgers
     # The cluster may serve other clients too, which continue to create ledgers.
-    referenced = sorted({reference.ledger_id for reference in named if reference.ledger_id in newer})
+    referenced = sorted({reference.ledger_id for reference in named if reference.ledger_id in own})
     if not referenced:
         return ""
     with task.ledgers(task.ends.target) as directory:

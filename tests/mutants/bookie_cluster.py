@@ -180,6 +180,7 @@ MUTANTS = mutants(
             "bookie-cluster/misrouted-ledgers-are-not-checked-while-their-broker-runs": without(1),
             "bookie-cluster/misrouted-ledgers-of-a-silent-broker-are-not-checked": without(2),
             "bookie-cluster/a-rollback-waits-for-a-broker-with-misrouted-ledgers": without(0),
+            "bookie-cluster/moved-copies-are-early-ledgers": becomes("newer"),
         },
         f"{_BROKER_STEPS}::test_brokers_that_run_are_asked_again_before_the_directive": {
             "bookie-cluster/a-directive-to-brokers-with-other-settings": drop,

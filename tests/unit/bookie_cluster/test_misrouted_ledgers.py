@@ -8,7 +8,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster import brokers
-from activities.bookie_cluster.ledgers import all_references
+from activities.bookie_cluster.ledgers import all_references, progress_path
 from activities.bookie_cluster.progress import IdNumbers, SwitchProgress, read_verified
 from clients.store import StoreReader
 from models.bookie_cluster.input import Direction, Proof
@@ -112,6 +112,15 @@ def test_a_broker_that_starts_on_the_target_during_the_copy_ends_the_switch(scen
     assert brokers.find_early_ledgers(scene.task()) == "ledger(s) 9"
 
 
+def test_a_copy_that_autorecovery_has_moved_does_not_end_the_switch(scene: Scene) -> None:
+    """Brokers delete a topic's ledgers before the references to them: its newest copy is not a ledger of a broker."""
+    scene.ledgers = {"a": {3: CLOSED}, "b": {3: CLOSED, 5: CLOSED}}
+    scene.refer(5)
+    SwitchProgress(scene.task(), scene.newest()).add_verified({3: 1, 5: 1})
+    _require_none_early(scene)
+    assert brokers.find_early_ledgers(scene.task()) == ""
+
+
 def test_a_target_that_brokers_never_used_is_waited_for_once_they_run(scene: Scene) -> None:
     """If the target fails before the switch directs brokers there, they go back at once, and it is read for a while."""
     _never_used(scene)
@@ -201,7 +210,8 @@ def _never_used(scene: Scene) -> None:
 def _require_none_early(scene: Scene) -> None:
     task = scene.task()
     with task.broker_store() as store:
-        brokers.require_no_early_ledgers(task, brokers.newer_than_source(task), all_references(store))
+        newer, copies = brokers.newer_than_source(task), read_verified(store, progress_path(task, Direction.FORWARD))
+        brokers.require_no_early_ledgers(task, newer, all_references(store), copies)
 
 
 def _run_elsewhere(
