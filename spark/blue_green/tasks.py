@@ -130,7 +130,13 @@ class _TopicCopier:
         """Copy one part."""
         ends, topic = self._ends, self._copy.topic
         with RawProducer(
-            ends.green_url, topic, ends.green_access, name=PRODUCER, notes=ends.notes, on_stored=self._on_stored
+            ends.green_url,
+            topic,
+            ends.green_access,
+            name=PRODUCER,
+            notes=ends.notes,
+            on_stored=self._on_stored,
+            keeps_epoch=True,
         ) as producer:
             # A task that froze before this may have fenced the topic's producers long after the flip.
             self._fence.read_claim()

@@ -15,6 +15,7 @@ from clients.pulsar.wire.frames import Message
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.position import EntryPosition
 from pulsar_wire.connection import Channel
+from pulsar_wire.errors import Refused, ServerError
 from pulsar_wire.frames import Command, encode
 from pulsar_wire.pulsar_api_pb2 import (
     CommandCloseProducer,
@@ -43,9 +44,13 @@ OnStored = Callable[[EntryPosition], None]
 class RawProducer(Closeable):
     """A producer next to which no other attempt can produce, until it is fenced; for one thread.
 
-    The broker gives each exclusive producer a higher epoch of the topic, which it keeps in the metadata store. An older
-    producer, of an earlier attempt or an application, is refused from that moment on, and the name is free again
-    only when all that it had on its way is stored: what is read from the topic after this constructor stays its end.
+    The broker closes all other producers. Messages of an older producer, of an earlier attempt or an application, are
+    refused from that moment on, and the name is free again only when all that it had on its way is stored: what is
+    read from the topic after this constructor stays its end.
+
+    The broker gives each exclusive producer a higher epoch of the topic, which it keeps in the metadata store, and then
+    refuses an application's exclusive producer that comes back with the epoch from before. With `keeps_epoch` the
+    topic's epoch stays 0, below which no producer is, unless an application has raised it.
 
     Without `exclusive` others may send next to it, but not with the same name: the broker refuses the name until the
     client that had it has left, or has not answered for 5 s (`connectionLivenessCheckTimeoutMillis`), in which case
@@ -59,6 +64,7 @@ class RawProducer(Closeable):
         notes: shown in the topic's statistics.
         on_stored: called for each message with its position, in the order in which they were sent.
         exclusive: whether no other producer may send to the topic.
+        keeps_epoch: whether exclusive producers of applications come to the topic with an epoch of another cluster.
 
     Raises:
         StoreError: the topic cannot be opened so.
@@ -74,6 +80,7 @@ class RawProducer(Closeable):
         notes: dict[str, str],
         on_stored: OnStored,
         exclusive: bool = True,
+        keeps_epoch: bool = False,
     ) -> None:
         self._topic = topic
         self._name = name
@@ -87,7 +94,7 @@ class RawProducer(Closeable):
         self._connection: BrokerConnection = connect(url, topic, access)
         self._id = self._connection.new_id(Channel.PRODUCER)
         try:
-            self._sequence = self._open(notes, access.timeout) + 1
+            self._sequence = self._open(notes, access.timeout, keeps_epoch=keeps_epoch) + 1
         except BaseException:
             self._connection.close()
             raise
@@ -146,9 +153,10 @@ class RawProducer(Closeable):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _open(self, notes: dict[str, str], timeout: float) -> int:
+    def _open(self, notes: dict[str, str], timeout: float, *, keeps_epoch: bool) -> int:
         """Open the producer; return the last number that the broker knows of this name."""
         until = time.monotonic() + timeout
+        topic_epoch = 0 if keeps_epoch else None
         while True:
             wanted = CommandProducer(
                 topic=str(self._topic),
@@ -159,11 +167,15 @@ class RawProducer(Closeable):
                 encrypted=True,
                 metadata=key_values(notes),
                 producer_access_mode=self._mode,
+                topic_epoch=topic_epoch,
             )
             try:
                 what = f"becoming the producer of {self._topic}"
                 return self._connection.ask(wanted, what, CommandProducerSuccess).last_sequence_id
-            except StoreContention:
+            except StoreContention as error:
+                if topic_epoch is not None and _is_fenced(error):
+                    topic_epoch = None
+                    continue
                 # The one that was fenced keeps the name until all that it sent is stored.
                 if time.monotonic() > until:
                     raise
@@ -223,3 +235,8 @@ class RawProducer(Closeable):
             f"{self._topic}: another producer took over, or the topic moved to another broker",
             server=self._connection.server,
         )
+
+
+def _is_fenced(error: StoreError) -> bool:
+    """Return whether the epoch of the topic is higher than the one that was sent."""
+    return isinstance(error.__cause__, Refused) and error.__cause__.code == ServerError.PRODUCER_FENCED

@@ -199,6 +199,26 @@ def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) ->
     assert len(received(clusters.green.broker_url, str(plain), "idle", least=4)) == 4
 
 
+def test_an_exclusive_producer_comes_to_a_topic_with_copies(clusters: Clusters) -> None:
+    """It comes with the epoch that blue gave it, which green must not take for that of a producer before the copy."""
+    plain, _ = _topics(clusters, "fenced")
+    clusters.blue_admin.subscriptions.create(plain, "idle")
+    client = quiet_client(clusters.blue.broker_url)
+    producer = client.create_producer(str(plain), access_mode=pulsar.ProducerAccessMode.Exclusive)
+    for _ in range(3):
+        producer.send(b"before")
+    steps = Steps(clusters, "fenced/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    steps.begin()
+    assert not steps.quiesce().busy
+    assert steps.batch(backlogs.final_copy).proof.unacknowledged == 3
+    steps.batch(flip.flip)
+    assert steps.batch(drain.drain).remaining == ()
+    producer.send(b"after")
+    client.close()
+    steps.end()
+    assert len(received(clusters.green.broker_url, str(plain), "idle", least=4)) == 4
+
+
 @pytest.mark.exhaustive
 def test_what_was_terminated_is_not_copied_again(clusters: Clusters) -> None:
     """A run was lost while it had a flag off to load topics again: the next one relies on its copies.

@@ -190,6 +190,23 @@ def test_only_producer() -> None:
     assert stored == [EntryPosition(7, 3)]
 
 
+def test_the_epoch_of_a_topic_stays_low() -> None:
+    """A topic whose epoch an application has raised is opened without an epoch."""
+    epochs: list[int | None] = []
+
+    def answer(asked: Command) -> list[Command]:
+        if isinstance(asked, CommandProducer):
+            epochs.append(asked.topic_epoch if asked.HasField("topic_epoch") else None)
+            if epochs == [0]:
+                fenced = ServerError.PRODUCER_FENCED
+                return [CommandError(request_id=asked.request_id, error=fenced, message="the epoch has moved")]
+        return _greeting(asked)
+
+    with _broker(answer) as url:
+        RawProducer(url, TOPIC, USUAL, name="copy", notes={}, on_stored=lambda _: None, keeps_epoch=True).close()
+    assert epochs == [0, None]
+
+
 def test_a_receipt_that_arrives_during_a_freeze() -> None:
     """A receipt that arrives while the process is frozen for longer than the timeout counts."""
     stored: list[EntryPosition] = []
