@@ -9,6 +9,7 @@ from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.listing import is_v1, scalable_topics
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.lifecycle.precheck import Findings
+from activities.pulsar.stored_topics import stored
 from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
@@ -100,6 +101,7 @@ def check_topics(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInve
             f"{blue.name} has scalable topics, which do not move to {task.input.green_cluster}: {summarize(scalable)}",
             f"exclude {blue.name}, or move its clients to other topics and delete these",
         )
+    check_terminated(task, findings, blue)
     refused = {*lone, *padded, *check_shadows(findings, task.input.green_cluster, blue)}
     return replace(blue, topics={name: topic for name, topic in blue.topics.items() if name not in refused})
 
@@ -122,6 +124,34 @@ def check_shadows(findings: Findings, green: str, blue: NamespaceInventory) -> l
             f"create them on {green} after the migration; or exclude their namespaces",
         )
     return shadows
+
+
+def check_terminated(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory) -> None:
+    """Note a blocker for topics of a namespace that clients have terminated.
+
+    Brokers do not mark such a topic as migrated, so that the flip would wait for it while writes are held back.
+
+    Args:
+        task: the step.
+        findings: receives blockers.
+        blue: the namespace.
+    """
+    names = [
+        partition.name for _, topic in sorted(blue.topics.items()) if topic.persistent for partition in topic.parts
+    ]
+    infos = task.each(names, lambda name: stored(task.blue.admin, name))
+    # A flip of an earlier run has marked what it terminated.
+    if terminated := [
+        str(name)
+        for name, info in zip(names, infos, strict=True)
+        if info is not None and info.terminated_position is not None and not info.marked
+    ]:
+        findings.block(
+            "BLUE_TERMINATED_TOPICS",
+            "topics were terminated by clients. No flag moves their clients, and writes to their namespace would stay "
+            f"held back: {summarize(terminated)}",
+            "delete them when their consumers have read them, or exclude their namespaces",
+        )
 
 
 # Characters that Java's `trim` removes. A leading blank of a name is inside the full name, so it stays.

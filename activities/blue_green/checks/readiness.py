@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from activities.blue_green.checks.clusters import check_replication, check_running
-from activities.blue_green.checks.names import check_shadows
+from activities.blue_green.checks.names import check_shadows, check_terminated
 from activities.blue_green.checks.use import check_expiry
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.listing import scalable_topics
@@ -79,7 +79,7 @@ def _sent_back(admin: PulsarAdminReader, namespaces: Sequence[str]) -> Iterator[
 
 
 def recheck_namespaces(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
-    """Repeat PRECHECK's checks of replication, shadow topics, expiry and unknown features for some namespaces.
+    """Repeat PRECHECK's checks of replication, shadow and terminated topics, expiry and unknown features.
 
     Raises:
         ApplicationError: `ParticipantsNotReady`, where PRECHECK would have refused it.
@@ -94,6 +94,7 @@ def recheck_namespaces(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard])
             continue
         check_replication(task, findings, blue)
         check_shadows(findings, task.input.green_cluster, blue)
+        check_terminated(task, findings, blue)  # mutant: blue-green/topics-that-clients-terminated-pass
         check_expiry(task, findings, blue, settings)
         for topic in blue.topics.values():
             census.add_topic(topic)

@@ -35,6 +35,11 @@ def test_topics_that_cannot_move_are_named(clusters: Clusters, environment: Envi
     admin.topics.create(shadow, {"PULSAR.SHADOW_SOURCE": str(source)})
     admin.topic_policies.set(source, "shadowTopics", [str(shadow)])
     expected["BLUE_SHADOW_TOPICS"] = f"{shadow}, {source}"
+    ended = TopicName.parse(f"{SPACE}/ended")
+    admin.topics.create(ended)
+    url = f"{clusters.blue.admin_urls[0]}/admin/v2/persistent/{SPACE}/ended/terminate"
+    httpx.post(url, follow_redirects=True, timeout=30).raise_for_status()
+    expected["BLUE_TERMINATED_TOPICS"] = str(ended)
     if release.has(Behaviour.SCALABLE_TOPICS):
         admin.scalable_topics.create(TopicName.parse(f"{SPACE}/elastic"))
         expected["BLUE_SCALABLE_TOPICS"] = f"topic://{SPACE}/elastic"

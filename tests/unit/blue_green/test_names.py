@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ from activities.blue_green.listing import is_of_brokers
 from activities.lifecycle.precheck import Findings
 from clients.cas.store import CasStore
 from clients.pulsar.admin.clusters import ClusterMigration
+from clients.pulsar.admin.topics import InternalInfo
 from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
 from models.releases import parse_release
@@ -30,12 +31,20 @@ def task(release: str = "5.0.1", scalable: tuple[str, ...] = ()) -> BlueGreenTas
     def names(_: str) -> list[str]:
         return list(scalable)
 
+    def internal_info(_: TopicName) -> InternalInfo:
+        return InternalInfo()
+
+    def each(items: Iterable[TopicName], work: Callable[[TopicName], object]) -> list[object]:
+        return [work(item) for item in items]
+
     return cast(
         "BlueGreenTask",
         SimpleNamespace(
+            each=each,
             input=SimpleNamespace(green_cluster="g"),
             blue=SimpleNamespace(
-                scalable=SimpleNamespace(scalable_topics=SimpleNamespace(names=names)) if scalable else None
+                admin=SimpleNamespace(topics=SimpleNamespace(internal_info=internal_info)),
+                scalable=SimpleNamespace(scalable_topics=SimpleNamespace(names=names)) if scalable else None,
             ),
             green=SimpleNamespace(release=parse_release(release)),
         ),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.blue_green.checks import readiness
 from activities.blue_green.checks.readiness import recheck_namespaces
 from activities.blue_green.provisioning.inventory import NamespaceInventory
-from clients.pulsar.admin.topics import TopicStats
+from clients.pulsar.admin.topics import InternalInfo, Position, TopicStats
 from tests.unit.blue_green.test_differences import namespace
 from tests.unit.blue_green.test_topic_use import IN_USE, READY, guards, task, topic
 
@@ -37,6 +39,20 @@ def test_what_came_into_use_after_the_precheck(
         recheck_namespaces(task(), guards())
     current = namespace(topic(READY), replication_clusters=["b"])
     recheck_namespaces(task(), guards())
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_topic_that_clients_have_terminated(monkeypatch: pytest.MonkeyPatch, *, marked: bool) -> None:
+    """Brokers never mark it as migrated, so its batch does not start; one that a flip has terminated is marked."""
+
+    def read(*_: object) -> NamespaceInventory:
+        return namespace(topic(READY))
+
+    monkeypatch.setattr(readiness, "read_namespace", read)
+    properties = {"migrated": "true"} if marked else {}
+    end = InternalInfo(terminated_position=Position(ledger_id=1, entry_id=0), properties=properties)
+    with nullcontext() if marked else pytest.raises(ApplicationError, match=r"\[BLUE_TERMINATED_TOPICS\]"):
+        recheck_namespaces(task(info=end), guards())
 
 
 def test_accepted_decisions_hold_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from activities.lifecycle.context import Deadline
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory, TopicPartition, is_system_topic, is_transaction_topic
 from clients.errors import StoreConflict
-from clients.pulsar.admin.topics import Client, EntryHead, ReplicationStats, SubscriptionStats, TopicStats
+from clients.pulsar.admin.topics import Client, EntryHead, InternalInfo, ReplicationStats, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
 from tests.support.blue_green.sides import side
@@ -35,7 +35,7 @@ IN_USE = TopicStats(subscriptions={"s": SubscriptionStats()})
 OLD = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(address="/h:1", client_version="2.10.2"),))})
 
 
-def task(*reads: TopicStats, **fields: object) -> BlueGreenTask:
+def task(*reads: TopicStats, info: InternalInfo | None = None, **fields: object) -> BlueGreenTask:
     """Return a task on two clusters; reads of blue's only topic return these stats in turn, then the last of them."""
     readings: Iterator[TopicStats] = iter(reads)
     last = reads[-1:] or (TopicStats(),)
@@ -52,12 +52,17 @@ def task(*reads: TopicStats, **fields: object) -> BlueGreenTask:
     def names(_: str) -> list[str]:
         return [str(TOPIC)]
 
+    def internal_info(_: TopicName) -> InternalInfo:
+        return info or InternalInfo()
+
     needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
     return cast(
         "BlueGreenTask",
         SimpleNamespace(
             input=BlueGreenInput.model_validate({**needed, "quiesce_timeout": "PT1M", **fields}),
-            blue=SimpleNamespace(admin=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names))),
+            blue=SimpleNamespace(
+                admin=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names, internal_info=internal_info))
+            ),
             green=SimpleNamespace(admin=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=dict))),
             each=each,
             context=SimpleNamespace(
