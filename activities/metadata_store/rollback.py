@@ -53,7 +53,9 @@ def unblock_leftover(task: MetadataStoreTask) -> bool:
         return False
     with task.flag() as flag:
         state = flag.state()
-        blocked = state.blocked_by(task.workflow_id)
+        # An attempt before this one may have moved the claim, and ended before it removed it.
+        mine = state.claim is not None and state.claim.is_of(task.attempt)
+        blocked = state.blocked_by(task.workflow_id) or mine  # mutant: metadata-store/unblocking-leaves-its-claim
         if blocked:
             flag.unblock()
             # Only the claim says that late copies may arrive: the next start does not wait for them without it.

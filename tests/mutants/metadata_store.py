@@ -84,6 +84,9 @@ MUTANTS = mutants(
             "metadata-store/a-commit-waits-for-writes-without-an-end": drop,
             "metadata-store/records-of-others-are-not-copied-before-the-commit": drop,
         },
+        f"{_STEPS}::test_writes_that_a_terminated_run_left_blocked_are_unblocked": {
+            "metadata-store/unblocking-leaves-its-claim": without(1),
+        },
         f"{_STEPS}::test_the_fence_is_asked_between_reading_and_writing": {
             "metadata-store/no-fence-between-reading-and-writing": drop,
         },

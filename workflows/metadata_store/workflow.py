@@ -45,8 +45,8 @@ from workflows.metadata_store.window import LATE, ValidationWindow
 # How long an unreachable target is retried before its records are left to the next start.
 _CLEAR_TIMEOUT = timedelta(minutes=10)
 
-# How long an unreachable source is retried for writes that an earlier run left blocked.
-_UNBLOCK_TIMEOUT = timedelta(minutes=1)
+# How long an unreachable source is retried for writes that an earlier run left blocked, with a wait for late copies.
+_UNBLOCK_TIMEOUT = timedelta(minutes=2)
 
 # How long a new throttle may take; the migration cannot end before its updates are answered.
 _THROTTLE_TIMEOUT = timedelta(seconds=30)

@@ -6,6 +6,7 @@ So each test chooses what is written between two steps, and what a step finds th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from unittest import mock
 
 import pytest
 
@@ -15,7 +16,7 @@ from activities.metadata_store import convergence, cutover, pre_copy, preparatio
 from activities.metadata_store.catch_up import catch_up
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.flag import FlagKeeper
-from clients.errors import StoreConflict, StoreContention, Superseded
+from clients.errors import StoreConflict, StoreContention, StoreUnreachable, Superseded
 from clients.stores import Access, last_transaction, open_cas
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import NAMED
@@ -380,11 +381,20 @@ def test_a_late_rollback_does_not_change_the_next_copy(place: Place) -> None:
     assert place.zookeeper.exists(CLAIM) is None
 
 
-def test_writes_that_a_terminated_run_left_blocked_are_unblocked(place: Place) -> None:
-    """The next start unblocks them, and reports it once."""
+@pytest.mark.parametrize("lost", [False, True])
+def test_writes_that_a_terminated_run_left_blocked_are_unblocked(
+    place: Place, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    """The next start unblocks them, reports it once, and leaves no claim, also if its first attempt is lost."""
     place.run(pre_copy.pre_copy, 0)
     assert not place.run(preparation.prepare).gap
+    if lost:
+        with monkeypatch.context() as patch:
+            patch.setattr(FlagKeeper, "release", mock.Mock(side_effect=StoreUnreachable("a test")))
+            with pytest.raises(StoreUnreachable):
+                rollback.unblock_leftover(place.task(run=2))
     assert rollback.unblock_leftover(place.task(run=2))
+    assert place.zookeeper.exists(CLAIM) is None
     assert not rollback.unblock_leftover(place.task(run=2))
     assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]
 
