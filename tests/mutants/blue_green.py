@@ -139,6 +139,7 @@ MUTANTS = mutants(
             "blue-green/late-topics-of-an-earlier-run": swap("topic.subscriptions", "True"),
             "blue-green/drained-subscriptions-count-as-deleted": swap("read_flag(store, namespace)", "False"),
             "blue-green/subscriptions-of-an-ended-topic-count-as-deleted": swap("info.marked", "False"),
+            "blue-green/topics-with-deletions-are-compared": swap("topic.is_incomplete", "True"),
         },
         f"{_IDLE_BACKLOGS}::test_messages_after_a_copy_are_copied_before_the_flag": {
             "blue-green/flip-without-what-came-after-the-copy": swap("guards", "[]"),

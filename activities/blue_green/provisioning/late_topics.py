@@ -48,6 +48,11 @@ class MissingOnGreen(NamedTuple):
     exists: bool
     lacks_schema: bool
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Return whether green lacks the topic or something of it."""
+        return bool(self.subscriptions) or self.lacks_schema or not self.exists
+
 
 def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
     """Create on green what came to blue since LOAD or the last call, and forget subscriptions that clients deleted.
@@ -74,7 +79,10 @@ def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], sto
         if is_new and not has_terminated_topics(task, guard.namespace):
             # First: if this attempt is lost, the next one finds them on green, and must still place their cursors.
             guard.note(copied_in="")  # mutant: blue-green/late-subscriptions-get-the-whole-copy
-        provision_batch(task, [guard], {topic.topic.whole for topic in topics}, served=True)
+        # Not topics with deletions alone: writes are held back, and there may be many.
+        # mutant: blue-green/topics-with-deletions-are-compared
+        if late := {topic.topic.whole for topic in topics if topic.is_incomplete or str(topic.topic) not in saved}:
+            provision_batch(task, [guard], late, served=True)
         _save_new_clients(store, guard, topics, deleted)
 
 
@@ -122,13 +130,7 @@ def _missing_topics(
     return [
         topic
         for topic in topics
-        if topic
-        and (
-            topic.subscriptions
-            or topic.lacks_schema
-            or not topic.exists
-            or _saved_subscriptions(topic, saved) != {*topic.stats.durable_subscriptions}
-        )
+        if topic and (topic.is_incomplete or _saved_subscriptions(topic, saved) != {*topic.stats.durable_subscriptions})
     ]
 
 
