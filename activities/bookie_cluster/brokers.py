@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledgers import all_references, progress_path, scan
+from activities.bookie_cluster.ledgers import all_references, progress_path, read_known, scan
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.bookie_cluster.progress import read_begun, read_cutover_ledger_id, read_verified
 from activities.bookie_cluster.registry import require_metadata_here
@@ -193,7 +193,7 @@ def find_early_ledgers(task: BookieClusterTask) -> str:
     with task.broker_store() as store:
         if not (newer := newer_than_source(task)):
             return ""
-        copies = read_verified(store, progress_path(task, Direction.FORWARD))
+        copies = read_known(task.toward(Direction.FORWARD), store)
         return _only_there(task.toward(Direction.BACK), all_references(store), newer, copies)
 
 

@@ -196,14 +196,14 @@ class _CatchUp:
         seen = self._seen
         if self._moves_brokers and seen.target.highest > seen.source.highest:
             newer = seen.target.where(lambda ledger: ledger.ledger_id > seen.source.highest and not ledger.is_copy)
-            require_no_early_ledgers(self._task, set(newer), seen.named, self._verified.copies)
+            require_no_early_ledgers(self._task, set(newer), seen.named, self._verified)
 
     def _look_for_brokers(self) -> None:
         """Check during a round too: the first one may take days."""
         begun = time.monotonic()
         if self._moves_brokers and begun >= self._look_next:
             if newer := newer_than_source(self._task):
-                require_no_early_ledgers(self._task, newer, all_references(self._store), self._verified.copies)
+                require_no_early_ledgers(self._task, newer, all_references(self._store), self._verified)
             end = time.monotonic()
             self._look_next = end + max(_LOOK_FOR_BROKERS, _SCANS_APART * (end - begun))
 

@@ -333,6 +333,11 @@ class Verified:
     unfinished: Mapping[int, Begun] = field(default_factory=dict[int, Begun])
     cutover: int = -1
 
+    def __contains__(self, ledger_id: object) -> bool:
+        """Return whether the target's ledger of this id is a copy, as a whole or in part."""
+        # mutant: bookie-cluster/open-copies-are-early-ledgers
+        return ledger_id in self.copies or ledger_id in self.begun
+
     def holds(self, record: LedgerFacts, copy: LedgerFacts | None) -> bool:
         """Return whether a ledger of the source is known to be equal in the target, and neither changed since.
 

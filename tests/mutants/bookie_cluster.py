@@ -181,6 +181,7 @@ MUTANTS = mutants(
             "bookie-cluster/misrouted-ledgers-of-a-silent-broker-are-not-checked": without(2),
             "bookie-cluster/a-rollback-waits-for-a-broker-with-misrouted-ledgers": without(0),
             "bookie-cluster/moved-copies-are-early-ledgers": becomes("newer"),
+            "bookie-cluster/open-copies-are-early-ledgers": without(1),
         },
         f"{_BROKER_STEPS}::test_brokers_that_run_are_asked_again_before_the_directive": {
             "bookie-cluster/a-directive-to-brokers-with-other-settings": drop,
@@ -260,6 +261,9 @@ MUTANTS = mutants(
         },
         f"{_MISROUTED_STEPS}::test_what_a_broker_wrote_to_the_target_during_the_copy_is_copied_back": {
             "bookie-cluster/the-rollback-forgets-what-was-written-too-early": drop,
+        },
+        f"{_MISROUTED_STEPS}::test_a_proof_at_the_end_of_the_hold_is_kept": {
+            "bookie-cluster/a-proof-at-the-end-of-the-hold-is-lost": becomes("False"),
         },
         f"{_MISROUTED_STEPS}::test_a_broker_that_the_rollback_notices_first_is_not_overlooked": {
             "bookie-cluster/what-was-written-too-early-stays-in-the-target": drop,

@@ -15,6 +15,7 @@ from activities.bookie_cluster import brokers, build, rollback, tail
 from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, RollbackReadiness, TailCopy
 from models.bookie_cluster.state import CopyFigures, CutoverStage
+from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Undo, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.bookie_cluster.cutover import BACK, CLEARING, FORWARD, Cutover, require_safe
@@ -42,7 +43,18 @@ class RestartCutover(Cutover):
 
         Args:
             length: how long to continue.
+
+        Raises:
+            ApplicationError: an earlier round had the proof that brokers must stop, when the hold ended.
         """
+        # mutant: bookie-cluster/a-proof-at-the-end-of-the-hold-is-lost
+        if self.state.brokers_returned:
+            raise ApplicationError(
+                f"a broker was started on {self.input.target.name} too early: what it wrote there is copied back. "
+                "Cure: configure brokers for it only when the status asks for their start",
+                type=FailureKind.CONFLICT,
+                non_retryable=True,
+            )
         try:
             return await super().copy(length)
         except ActivityError as error:

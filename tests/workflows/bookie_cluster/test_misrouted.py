@@ -126,6 +126,18 @@ async def test_a_rollback_at_the_moment_of_the_proof_copies_back(stage: Harness)
     assert run.script.steps == [*BEGIN, *AGAIN, "release"]
 
 
+async def test_a_proof_at_the_end_of_the_hold_is_kept(stage: Harness) -> None:
+    """The operator cuts over while the round that noticed the broker ends: no broker is directed to the target."""
+    copy = Hang(late=True, failure=EARLY)
+    run = await stage.start(Script(build=[BUILT, copy, BUILT]), hold_before_cutover=True)
+    await copy.entered()
+    await run.signal(Verb.PROCEED)
+    await copy.cancelled()
+    copy.release()
+    assert (await run.typed_failure()).type == FailureKind.CONFLICT
+    assert run.script.stages == [*BEGIN, *AGAIN, "release"]
+
+
 async def test_a_target_that_cannot_be_read_is_noted(stage: Harness) -> None:
     """A rollback before the directive names the ledgers that it has not looked for."""
     started: BrokersOn = ANSWERS["start_brokers"](datetime.now(UTC))
