@@ -135,7 +135,8 @@ _OTHER_RELEASES = """\
 | a milestone, or a release of another line | `UNSUPPORTED_RELEASE` |
 
 - A later patch release is assumed to have everything that an earlier one of its line has.
-- A topic controller warns of an untested release, and continues.
+- A topic controller creates no topic on an untested release until you set the same. For a topic that exists it warns,
+  and continues.
 - `pulsar-migrate doctor` and each precheck name what they find.
 - [Differences between releases](releases.md) lists what the lines do differently.
 - [Known defects](known_defects.md) lists what to watch for. A defect that can lose data in a migration is a
