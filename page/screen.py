@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from models.lifecycle.units import Described, Quantity, Unit, format_value
 from models.lifecycle.verbs import VERB_HELP, ApprovalRequest, Verb
 from models.lifecycle.waves import CHANGE_NOTE
 from models.text import one_line, printable_json
+from page.events import Event, event_of, events_of, whole_seconds
 from page.guide import BATCH, BreakGlass, Guide, Step, guide_of, guides
 from page.sides import FELT, Fact, MigrationData, Sides, data_of, estimate_of, old_side, sides_of, verdict
 from views.migration import View
@@ -31,7 +31,6 @@ SQUARES = 1_200
 """Most squares of a fleet; with more items, a square counts several."""
 
 _TIME = Unit(Quantity.TIME)
-_DATED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)Z (.*)", re.DOTALL)
 _ESTIMATES = ("estimated_blocked_seconds", "estimated_pause_seconds")
 _PROCEED = {
     WaitKind.HOLD: "Start the cut-over.",
@@ -109,20 +108,6 @@ class Command(NamedTuple):
     verb: str
     line: str
     effect: str
-
-
-class Event(NamedTuple):
-    """An event of the timeline.
-
-    Attributes:
-        at: its time; None if it is unknown.
-        text: in words.
-        kind: `phase`, `alarm`, `refused` or `note`.
-    """
-
-    at: datetime | None
-    text: str
-    kind: str
 
 
 class Square(NamedTuple):
@@ -278,7 +263,7 @@ def screen_of(view: View, now: datetime) -> Screen:
         fleet=_fleet(view, name, data),
         felt=[figure for figure in figures if figure.name in FELT],
         blocked_for="" if view.ended else _blocked_for(history, guide, data, now),
-        events=_events(history, status.notes if status else report.notes if report else []),
+        events=events_of(history, status.notes if status else report.notes if report else []),
         audit=report.audit if report else [],
         audit_fault=fault_of(report.audit) if report else "",
         figures=[figure for figure in figures if figure.name not in FELT],
@@ -416,7 +401,7 @@ def _phases(
                 name=name,
                 state=_state(entry, passed=index < reached or undone or ended),
                 undo=undo.value,
-                time=_TIME.format(_whole(entry.seconds(now))) if entry else "",
+                time=_TIME.format(whole_seconds(entry.seconds(now))) if entry else "",
                 line=guide is not None and name == guide.line,
                 blocked=guide is not None and name in guide.blocked,
                 share=_share(data.progress) if name == data.phase else None,
@@ -424,10 +409,6 @@ def _phases(
             )
         )
     return boxes
-
-
-def _whole(seconds: float) -> float:
-    return seconds if seconds < 10 else round(seconds)
 
 
 def _state(entry: PhaseEntry | None, *, passed: bool) -> str:
@@ -547,7 +528,7 @@ def _stopped(view: View) -> str:
 
 def _change_of_waves(view: View) -> Event | None:
     notes = view.status.notes if view.status else view.report.notes if view.report else []
-    changes = (event for event in map(_note, reversed(notes)) if event.text.startswith(CHANGE_NOTE))
+    changes = (event for event in map(event_of, reversed(notes)) if event.text.startswith(CHANGE_NOTE))
     return next(changes, None)
 
 
@@ -583,30 +564,3 @@ def _blocked_for(history: Sequence[PhaseEntry], guide: Guide | None, data: Migra
         return ""
     # The clock of this machine may differ from those of the servers.
     return f"{guide.blocks} since {_TIME.format(max(0, round((now - started).total_seconds())))}"
-
-
-def _events(history: Sequence[PhaseEntry], notes: Sequence[str]) -> list[Event]:
-    """Return phases and notes, the newest first."""
-    events = [Event(entry.started, _took(entry), "phase") for entry in history]
-    events += [
-        Event(entry.ended, f"{entry.phase} {entry.outcome}" + (f": {entry.note}" if entry.note else ""), "phase")
-        for entry in history
-        if entry.ended and (entry.note or entry.outcome is not Outcome.DONE)
-    ]
-    events += map(_note, notes)
-    oldest = datetime.min.replace(tzinfo=UTC)
-    return sorted(events, key=lambda event: event.at or oldest)[::-1]
-
-
-def _took(entry: PhaseEntry) -> str:
-    return f"{entry.phase} started" + (
-        f", took {_TIME.format(_whole(entry.seconds(entry.ended)))}" if entry.ended else ""
-    )
-
-
-def _note(note: str) -> Event:
-    dated = _DATED.fullmatch(note)
-    at = datetime.strptime(dated[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if dated else None
-    text = dated[2] if dated else note
-    kind = "alarm" if text.startswith("🔴") else "refused" if " refused" in text else "note"
-    return Event(at, text, kind)
