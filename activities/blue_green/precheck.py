@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from activities.blue_green.checks.access import check_clients, lacking_credentials
@@ -15,7 +16,7 @@ from activities.blue_green.checks.client_versions import (
     is_untested,
     lacking_address,
 )
-from activities.blue_green.checks.clusters import check_clusters, check_replication
+from activities.blue_green.checks.clusters import check_clusters, check_other_clusters, check_replication
 from activities.blue_green.checks.green import (
     check_failback,
     check_fit,
@@ -41,6 +42,7 @@ from activities.pulsar.coverage import covered
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.fingerprint import cluster_facts, names_fact
 from activities.pulsar.releases import refuse_untested
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
 from clients.stores import Access, open_reader
@@ -82,6 +84,7 @@ class _Usage:
         compacted: topics that are compacted.
         own_rates: topics with their own publish rate.
         may_be_cumulative: subscriptions of C++ and Python consumers that may acknowledge cumulatively.
+        replicated_to: other clusters to which namespaces replicate.
         use: use of topics that a flip would break.
     """
 
@@ -100,6 +103,7 @@ class _Usage:
     compacted: list[str] = field(default_factory=list[str])
     own_rates: list[str] = field(default_factory=list[str])
     may_be_cumulative: list[str] = field(default_factory=list[str])
+    replicated_to: set[str] = field(default_factory=set[str])
     use: TopicUse = field(default_factory=TopicUse)
 
 
@@ -139,9 +143,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in redirected:
-            findings.warn(
-                f"clients of {name} are redirected to {task.input.green_cluster} already; its move is completed"
-            )
+            _add_redirected(task, findings, usage, name)
             continue
         blue = read_namespace(task.blue.admin, name, task.context.check)
         if blue is None:
@@ -151,7 +153,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         green = read_namespace(task.green.admin, name, task.context.check)
         if green is not None:
             green = after_failback(green, recreated, green_records.get(name), task.input.green_cluster)
-        check_replication(task, findings, blue)
+        usage.replicated_to |= check_replication(task, findings, blue)
         check_fit(task, findings, blue)
         check_expiry(task, findings, blue, settings)
         check_resource_group(task, findings, blue)
@@ -184,6 +186,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         survey=survey,
         missing=missing,
         differences=tuple(lines[:NAMED]),
+        replicated_to=tuple(sorted(usage.replicated_to)),
     )
     return _covered(task, result, census, names)
 
@@ -216,6 +219,13 @@ def _covered(task: AnyBlueGreenTask, result: Precheck, census: FeatureCensus, na
     return covered(
         result, task.input, census, lambda census: task.blue.survey(census, namespaces), store=store, access=access
     )
+
+
+def _add_redirected(task: AnyBlueGreenTask, findings: Findings, usage: _Usage, name: str) -> None:
+    blue, green = task.input.cluster, task.input.green_cluster
+    findings.warn(f"clients of {name} are redirected to {green} already; its move is completed")
+    with suppress(AdminNotFound):
+        usage.replicated_to |= {*task.blue.admin.namespaces.policies(name).replication_clusters} - {blue, green}
 
 
 def _add(usage: _Usage, namespace: NamespaceInventory) -> None:
@@ -291,6 +301,7 @@ def _judge(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) -> None:
         cause = f"topics cannot be loaded, so they cannot be drained: {summarize(usage.unloadable)}"
         findings.block("UNLOADABLE_TOPICS", cause, "repair or delete them, or exclude their namespaces")
     usage.use.judge(task, findings)
+    check_other_clusters(task, findings, usage.replicated_to)
     listed = (
         (usage.non_persistent, f"topics are not persistent; {_risk_of_non_persistent(task)}"),
         (usage.delayed, "subscriptions have delayed messages; they are drained when these messages are due"),

@@ -44,12 +44,14 @@ class Precheck(PrecheckResult):
         survey: counts of what would move.
         missing: number of things that green lacks and PROVISION creates.
         differences: the first differences between both clusters, in words.
+        replicated_to: other clusters to which namespaces that move replicate.
     """
 
     questions: tuple[str, ...] = ()
     survey: Survey = Survey()
     missing: int = 0
     differences: tuple[str, ...] = ()
+    replicated_to: tuple[str, ...] = ()
 
 
 class Provision(Result):

@@ -332,6 +332,9 @@ MUTANTS = mutants(
             "blue-green/flag-that-ends-health-checks": without(1),
             "blue-green/pattern-that-excludes-nothing": swap("input.exclude", "input.namespaces"),
         },
+        "tests/unit/blue_green/test_other_clusters.py": {
+            "blue-green/cluster-without-an-address": drop,
+        },
         "tests/unit/blue_green/test_recheck.py": {
             "blue-green/topics-that-clients-terminated-pass": drop,
         },

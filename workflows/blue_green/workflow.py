@@ -166,6 +166,12 @@ class BlueGreenMigration(ThrottledMigration[BlueGreenInput, BlueGreenState]):
                 f"the flag of the whole cluster also redirects clients of {done.not_moved} namespaces that were not "
                 f"moved{_first(done.stayed)}: create these on {self.input.green_cluster}"
             )
+        if clusters := self._facts.replicated_to:
+            self.board.note(
+                f"{', '.join(clusters)} may replicate to {self.input.cluster}: before it is switched off, replace its "
+                f"addresses there with those of {self.input.green_cluster} (pulsar-admin clusters update), and restart "
+                "their brokers, which keep the old ones"
+            )
 
     async def _roll_back(self, cause: str) -> str:
         """Restore the settings of blue, after all batches were rolled back or completed."""

@@ -23,7 +23,7 @@ from clients.cas.store import CasReader
 from clients.errors import StoreError
 from clients.pulsar.admin.brokers import broker_addresses, registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminUnreachable
+from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
 from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
@@ -238,8 +238,12 @@ def _check_broker_address(task: AnyBlueGreenTask, findings: Findings, url: str, 
         findings.block("GREEN_URL", cause, cure)
 
 
-def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
-    """Check replication between both clusters and to others, in policies of a namespace and its topics."""
+def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> set[str]:
+    """Check replication between both clusters and to others, in policies of a namespace and its topics.
+
+    Returns:
+        The other clusters to which the namespace or its topics replicate.
+    """
     input = task.input
     replicated = {namespace.name: set(namespace.policies.replication_clusters)}
     for topic in namespace.topics.values():
@@ -260,6 +264,44 @@ def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: Nam
                 f"{input.green_cluster} would replicate copied backlogs again: {summarize(listed)}",
                 'move these namespaces with "idle_subscriptions": "wait" or "skip", by a migration of their own',
             )
+    return set[str]().union(*others.values()) - {input.green_cluster}
+
+
+def check_other_clusters(task: AnyBlueGreenTask, findings: Findings, clusters: Collection[str]) -> None:
+    """Check with which addresses green would replicate to other clusters."""
+    blue, green = task.input.cluster, task.input.green_cluster
+    # If this is off, the record of each cluster says which addresses are used.
+    only_tls = task.green.admin.brokers.runtime_configuration().get("brokerClientTlsEnabled") == "true"
+    for name in sorted(clusters):
+        there = _record(task.green.admin, name)
+        if there is None:
+            # A blocker of its namespaces says so.
+            continue
+        here = _record(task.blue.admin, name) or there
+        # mutant: blue-green/cluster-without-an-address
+        if not any(field.endswith("Tls") or not only_tls for field in there):
+            kind = "TLS address" if only_tls else "address"
+            cause = f"{green} has no {kind} of {name}, to which namespaces replicate"
+            cure = f"give it the addresses of {name} there (pulsar-admin clusters update {name})"
+            findings.block("GREEN_LACKS_CLUSTER", cause, cure)
+        elif there != here:
+            findings.warn(
+                f"{green} replicates to {name} by other addresses than {blue}, {_listed(there)} instead of "
+                f"{_listed(here)}: check that both lead to the same cluster"
+            )
+
+
+def _record(admin: PulsarAdminReader, cluster: str) -> dict[str, str] | None:
+    """Return the addresses that a cluster has of another one; None if it does not know that one."""
+    try:
+        addresses = admin.clusters.get(cluster).body()
+    except AdminNotFound:
+        return None
+    return {field: address for field, address in addresses.items() if address}
+
+
+def _listed(addresses: Mapping[str, str]) -> str:
+    return ", ".join(sorted(addresses.values())) or "none"
 
 
 def _own_clusters(topic: TopicInventory) -> set[str]:

@@ -98,7 +98,7 @@ def test_a_message_that_the_flip_would_cut_in_two(clusters: Clusters) -> None:
 def test_replication_to_a_cluster_that_is_down(clusters: Clusters) -> None:
     """Replication to a cluster that is down is refused before a topic is terminated; so are copies."""
     namespace = "cut-off/replicated"
-    blue = clusters.blue_admin
+    blue, green = clusters.blue_admin, clusters.green_admin
     blue.clusters.create("nowhere", NOWHERE)
     (topic,) = make_namespace(clusters, namespace, "topic")
     blue.tenants.update("cut-off", Tenant(allowed_clusters=(BLUE, "nowhere")))
@@ -108,9 +108,13 @@ def test_replication_to_a_cluster_that_is_down(clusters: Clusters) -> None:
         wait_for("a replicator", lambda: "nowhere" in blue.topics.stats(topic).replication, 20)
         send_to(clusters.blue.broker_url, [str(topic)])
         wait_for("a backlog", lambda: blue.topics.stats(topic).replication["nowhere"].replication_backlog, 20)
-        blockers = causes(steps.whole(precheck))
-        assert {"BLUE_REPLICATOR_DOWN", "COPY_REPLICATED"} <= blockers.keys()
+        green.clusters.create("nowhere", ClusterUrls())
+        result = steps.whole(precheck)
+        blockers = causes(result)
+        assert {"BLUE_REPLICATOR_DOWN", "COPY_REPLICATED", "GREEN_LACKS_CLUSTER"} <= blockers.keys()
         assert f"{topic} (nowhere)" in blockers["BLUE_REPLICATOR_DOWN"]
+        assert "has no address of nowhere" in blockers["GREEN_LACKS_CLUSTER"]
+        assert result.replicated_to == ("nowhere",)
         steps.whole(cluster.register)
         with steps.task() as task, task.blue.store() as store:
             guards = take(task, store, [namespace])
@@ -121,7 +125,8 @@ def test_replication_to_a_cluster_that_is_down(clusters: Clusters) -> None:
         blue.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE])
         blue.namespaces.delete(namespace, force=True)
         blue.tenants.update("cut-off", Tenant(allowed_clusters=(BLUE,)))
-        blue.clusters.delete("nowhere")
+        for admin in (blue, green):
+            admin.clusters.delete("nowhere")
 
 
 @pytest.fixture(scope="module")

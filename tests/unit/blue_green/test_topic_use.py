@@ -203,7 +203,7 @@ def test_replication_of_namespaces_and_topics() -> None:
         ({"replication_clusters": ["b"]}, {"global/replication": ["west"]}),
     ):
         waiting, copying = Findings(), Findings()
-        check_replication(task(), waiting, namespace(topic(READY, **own), **policies))
+        assert check_replication(task(), waiting, namespace(topic(READY, **own), **policies)) == {"west"}
         check_replication(task(idle_subscriptions="copy"), copying, namespace(topic(READY, **own), **policies))
         assert (waiting.blockers, len(waiting.warnings)) == ([], 1)
         assert [blocker.code for blocker in copying.blockers] == ["COPY_REPLICATED"]

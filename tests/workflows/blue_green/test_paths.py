@@ -204,6 +204,14 @@ async def test_drift_is_an_alarm(stage: Harness) -> None:
     await run.report()
 
 
+async def test_clusters_that_replicate_need_the_address_of_green(stage: Harness) -> None:
+    """A note of COMPLETE names the clusters whose record of blue leads nowhere when blue is switched off."""
+    run = await stage.start(Script(precheck=READY.model_copy(update={"replicated_to": ("east", "west")})))
+    report = await run.report()
+    (note,) = [note for note in report.notes if "east, west may replicate to" in note]
+    assert "replace its addresses there with those of green" in note
+
+
 async def test_an_undrainable_topic_is_an_alarm(stage: Harness) -> None:
     """A topic that was unloaded before it was drained is shown in red in the window, with its cure."""
     undrainable = "persistent://acme/audit/log was unloaded before it was drained"
