@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, NamespaceGuard
@@ -12,7 +13,8 @@ from activities.blue_green.topics import DeletionRules, check_topic, deletion_re
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
-from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError, AdminUnreachable
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import Stage
@@ -33,13 +35,37 @@ def census(task: BlueGreenTask) -> Census:
     if flag is None or flag.migrated_cluster_url != urls_of(task.input.green):
         drift.append(f"brokers of {task.input.cluster} no longer have the address of {task.input.green_cluster}")
     connections = {url: admin.brokers.connections() for url, admin in task.blue.brokers()}
+    topics = {namespace: topics_of(task.blue.admin, namespace) for namespace in moved}
     return Census(
-        topics=sum(len(topics_of(task.blue.admin, namespace)) for namespace in moved),
+        topics=sum(map(len, topics.values())),
         connections=sum(connection.active for connection in connections.values()),
         opened={url: connection.opened for url, connection in connections.items()},
         drift=tuple(drift[:NAMED]),
         undrainable=tuple(why for namespace in undrained for why in _undrainable(task, namespace))[:NAMED],
+        more_partitions=tuple(_more_partitions(task, topics))[:NAMED],
     )
+
+
+def _more_partitions(task: AnyBlueGreenTask, topics: Mapping[str, Iterable[TopicName]]) -> Iterator[str]:
+    """Yield topics that have more partitions on green than on blue, in words.
+
+    Args:
+        task: the step.
+        topics: blue's topics, each partition by itself, by namespace.
+    """
+    blue, green = task.input.cluster, task.input.green_cluster
+    # Without green the rest of the census is still of use.
+    with suppress(AdminUnreachable, AdminServerError):
+        for namespace, listed in topics.items():
+            here, there = map(_listed_partitions, (listed, topics_of(task.green.admin, namespace)))
+            for topic in [topic for topic, count in here.items() if count < there[topic]]:
+                # A partition that brokers of blue have deleted is in the metadata still, where clients find it.
+                if 0 < (count := _partitions(task.blue.admin, topic)) < there[topic]:
+                    yield f"{topic} has {there[topic]} partitions on {green}, and {count} on {blue}"
+
+
+def _listed_partitions(topics: Iterable[TopicName]) -> Counter[TopicName]:
+    return Counter(topic.whole for topic in topics if topic.partition is not None)
 
 
 def _undrainable(task: AnyBlueGreenTask, namespace: str) -> list[str]:
@@ -128,7 +154,7 @@ def _delete_partitioned(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[F
         topic = TopicName.parse(name)
         if topic.topic.startswith("__"):
             continue
-        if not _partitions_on_green(task, topic):
+        if not _partitions(task.green.admin, topic):
             # A client created it on blue after the flip.
             refused.append(FailedItem(path=name, reason=f"{task.input.green_cluster} has no such topic"))
             continue
@@ -145,8 +171,8 @@ def _delete_whole(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicNam
     )
 
 
-def _partitions_on_green(task: AnyBlueGreenTask, topic: TopicName) -> int:
+def _partitions(admin: PulsarAdminReader, topic: TopicName) -> int:
     try:
-        return task.green.admin.topics.partitions(topic)
+        return admin.topics.partitions(topic)
     except AdminNotFound:
         return 0

@@ -215,6 +215,7 @@ class Census(Result):
         opened: connections opened to each broker since its start, by its address.
         drift: settings that were changed since COMPLETE, in words.
         undrainable: the first topics that were unloaded before they were drained, and cannot be loaded, in words.
+        more_partitions: the first topics that have more partitions on green than on blue, in words.
     """
 
     topics: int = 0
@@ -222,6 +223,7 @@ class Census(Result):
     opened: dict[str, int] = Field(default_factory=dict[str, int])
     drift: tuple[str, ...] = ()
     undrainable: tuple[str, ...] = ()
+    more_partitions: tuple[str, ...] = ()
 
     def opened_since(self, before: Census) -> int:
         """Return the number of connections that were opened since an earlier census.

@@ -64,6 +64,11 @@ class GraceWindow:
             self._board.alarm(
                 f"{undrainable}. End this migration with proceed, and start it again: it loads them again"
             )
+        for topic in census.more_partitions:
+            self._board.alarm(
+                f"{topic}: clients with the address of {self._input.cluster} do not find the new ones; give them the "
+                f"address of {self._input.green_cluster}"
+            )
         self._state.facts.census = census
         self._board.publish()
         return census

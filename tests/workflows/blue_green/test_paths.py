@@ -222,6 +222,16 @@ async def test_an_undrainable_topic_is_an_alarm(stage: Harness) -> None:
     assert (await run.report()).outcome is Outcome.DONE
 
 
+async def test_new_partitions_on_green_are_an_alarm(stage: Harness) -> None:
+    """Partitions that clients with blue's address do not find are shown in red in the window, with the cure."""
+    run = await stage.start(Script(census=Census(more_partitions=("persistent://acme/audit/log has 6 partitions",))))
+    status = await run.until(lambda status: bool(status.alarms))
+    assert "has 6 partitions: clients with the address of" in status.alarms[0]
+    assert status.alarms[0].endswith("give them the address of green")
+    await run.signal(Verb.PROCEED)
+    await run.report()
+
+
 async def test_undrained_topics_are_reported(stage: Harness) -> None:
     """Namespaces for whose topics load shedding stays off are named."""
     run = await stage.start(Script(complete=Completion(flagged=False, not_moved=1, undrained=("acme/audit",))))
