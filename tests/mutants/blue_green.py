@@ -116,6 +116,8 @@ MUTANTS = mutants(
         _FIT: {
             "blue-green/settings-of-green-are-asked-once": drop,
             "blue-green/types-of-subscriptions": becomes("False"),
+            "blue-green/limits-of-a-namespace-of-green-pass": drop,
+            "blue-green/limits-of-a-topic-of-green-pass": becomes("self"),
         },
         _DIFFERENCES: {
             "blue-green/policies-of-green-alone-pass": swap("value", "not value"),

@@ -61,9 +61,18 @@ def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence
             judge(task, findings, f"tenant {tenant}", differing)
 
 
-def check_fit(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory) -> None:
-    """Check the limits of green that a namespace would exceed, and the clusters that it needs."""
-    findings.blockers += green_quotas(task.green.admin, blue)
+def check_fit(
+    task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory, green: NamespaceInventory | None
+) -> None:
+    """Check the limits of green that a namespace would exceed, and the clusters that it needs.
+
+    Args:
+        task: the step.
+        findings: receives blockers.
+        blue: namespace of blue.
+        green: the same namespace on green; None if green does not have it.
+    """
+    findings.blockers += green_quotas(task.green.admin, blue, green)
     tenant = read_tenant(task.blue.admin, blue.name.partition("/")[0])
     if tenant is not None:
         lacking = green_clusters(task.green.admin, blue, tenant, names=task.names)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.provisioning.translation import cluster_names
 from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.admin.topics import TopicStats
@@ -79,6 +79,7 @@ _OF_CLUSTER = (
     "topicLevelPoliciesEnabled",
 )
 _BROKERS = "brokers: "
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> list[Difference]:
@@ -168,12 +169,19 @@ def green_clusters(
     return blockers
 
 
-def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> list[Blocker]:
-    """Return blockers for limits of green that a namespace of blue would exceed."""
+def green_quotas(
+    green: PulsarAdminReader, inventory: NamespaceInventory, there: NamespaceInventory | None
+) -> list[Blocker]:
+    """Return blockers for limits of green that a namespace of blue would exceed.
+
+    Args:
+        green: reader of green.
+        inventory: namespace of blue.
+        there: the same namespace on green; None if green does not have it.
+    """
     limits = _Limits(green.brokers.runtime_configuration())
-    policies = _policies(green, inventory.name)
-    existing = set(green.topics.names(inventory.name)) if policies else set[str]()
-    limits = limits.of_namespace(policies or inventory.policies)
+    existing = set(green.topics.names(inventory.name)) if there else set[str]()
+    limits = limits.of_namespace((there or inventory).policies)
     blockers: list[Blocker] = []
     topics = [topic for topic in inventory.topics.values() if topic.lasting]
     wanted = {str(partition) for topic in topics if topic.persistent for partition in _parts(topic)}
@@ -181,11 +189,15 @@ def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> lis
         what = f"topics and partitions in namespace {inventory.name}"
         blockers.append(limits.blocker("maxTopicsPerNamespace", what, len(wanted | existing)))
     blockers += limits.most("maxNumPartitionsPerPartitionedTopic", "partitions", _partitions(topics))
-    blockers += limits.most("maxSubscriptionsPerTopic", "subscriptions", _subscriptions(topics))
+    own = _own_limits(there, _SUBSCRIPTIONS)
+    blockers += limits.most(_SUBSCRIPTIONS, "subscriptions", _subscriptions(topics), own)
     persistent = [topic for topic in topics if topic.persistent]
     for limit in _CLIENT_LIMITS:
-        if inventory.policies.raw.get(limit.of_namespace) is None:
-            blockers += limits.most(limit.of_brokers, limit.what, _most_clients(persistent, limit))
+        counts, own = _most_clients(persistent, limit), _own_limits(there, limit.of_topic)
+        if inventory.policies.raw.get(limit.of_namespace) is not None:
+            # Blue enforces this policy, which is copied, but green has topics with a limit of their own.
+            counts = {topic: count for topic, count in counts.items() if topic in own}
+        blockers += limits.most(limit.of_brokers, limit.what, counts, own)
     blockers += _refused_types(limits, inventory, persistent)
     if any(topic.policies for topic in topics) and not limits.topic_policies:
         cause = f"topics of {inventory.name} have policies of their own, and green's brokers have them switched off."
@@ -260,7 +272,15 @@ _CLIENT_LIMITS = (
         _consumers_of_each,
     ),
 )
+_SUBSCRIPTIONS = "maxSubscriptionsPerTopic"
 _TYPES = "subscriptionTypesEnabled"
+
+
+def _own_limits(there: NamespaceInventory | None, policy: str) -> dict[str, int]:
+    """Return the limits that topics of green have on their own, by topic."""
+    topics = there.topics.values() if there else ()
+    own = {str(topic.name): topic.own_policy(policy) for topic in topics}
+    return {name: int(value) for name, value in own.items() if value is not None}
 
 
 def _most_clients(topics: Iterable[TopicInventory], limit: _ClientLimit) -> dict[str, int]:
@@ -307,23 +327,32 @@ class _Limits(NamedTuple):
         """Return the limits with the namespace's own policies, which take precedence."""
         named = {
             "maxTopicsPerNamespace": policies.raw.get("max_topics_per_namespace"),
-            "maxSubscriptionsPerTopic": policies.raw.get("max_subscriptions_per_topic"),
+            _SUBSCRIPTIONS: policies.raw.get("max_subscriptions_per_topic"),
         }
+        # mutant: blue-green/limits-of-a-namespace-of-green-pass
+        named |= {limit.of_brokers: policies.raw.get(limit.of_namespace) for limit in _CLIENT_LIMITS}
         return _Limits({**self.values, **{name: str(value) for name, value in named.items() if value is not None}})
+
+    def of_topic(self, name: str, own: int | None) -> _Limits:
+        """Return the limits with a topic's own, which takes precedence; None if it has none."""
+        # mutant: blue-green/limits-of-a-topic-of-green-pass
+        return self if own is None else _Limits({**self.values, name: str(own)})
 
     def exceeded(self, name: str, count: int) -> bool:
         return 0 < self._limit(name) < count
 
-    def most(self, name: str, what: str, counts: Mapping[str, int]) -> list[Blocker]:
-        """Return a blocker if topics exceed a limit."""
-        over = [topic for topic, count in Counter(counts).most_common() if self.exceeded(name, count)]
+    def most(self, name: str, what: str, counts: Mapping[str, int], own: Mapping[str, int] = _NONE) -> list[Blocker]:
+        """Return a blocker if topics exceed a limit; `own` has that of topics that have one of their own."""
+        topics = [topic for topic, _ in Counter(counts).most_common()]
+        limits = {topic: self.of_topic(name, own.get(topic)) for topic in topics}
+        over = [topic for topic in topics if limits[topic].exceeded(name, counts[topic])]
         if not over:
             return []
-        return [self.blocker(name, f"{what} of {summarize(over)}", counts[over[0]])]
+        return [limits[over[0]].blocker(name, f"{what} of {summarize(over)}", counts[over[0]])]
 
     def blocker(self, name: str, what: str, count: int) -> Blocker:
         cause = f"green would have {count} {what}; its limit {name} is {self._limit(name)}."
-        cure = f"Raise {name} on green, in its brokers' configuration or in the namespace's policies."
+        cure = f"Raise {name} on green, in its brokers' configuration or in the policies of the namespace or topic."
         return Blocker(code="GREEN_QUOTA", cause=cause, cure=cure)
 
     def _limit(self, name: str) -> int:
@@ -334,13 +363,6 @@ class _Limits(NamedTuple):
 def _plain(value: str) -> list[str]:
     # Brokers report sets in any order.
     return sorted(value.strip("[]").split(", "))
-
-
-def _policies(green: PulsarAdminReader, namespace: str) -> Policies | None:
-    try:
-        return green.namespaces.policies(namespace)
-    except AdminNotFound:
-        return None
 
 
 def _parts(topic: TopicInventory) -> list[str]:
@@ -354,5 +376,4 @@ def _partitions(topics: Iterable[TopicInventory]) -> dict[str, int]:
 
 def _subscriptions(topics: Iterable[TopicInventory]) -> dict[str, int]:
     # A topic's own limit is copied with it, and blue enforces it already.
-    own = "maxSubscriptionsPerTopic"
-    return {str(topic.name): len(topic.durable) for topic in topics if own not in (topic.policies or {})}
+    return {str(topic.name): len(topic.durable) for topic in topics if topic.own_policy(_SUBSCRIPTIONS) is None}

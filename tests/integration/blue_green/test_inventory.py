@@ -158,15 +158,16 @@ def test_limits_of_green(clusters: Clusters) -> None:
         blue.subscriptions.create(topics[0], f"s{number}")
     inventory = read_namespace(blue, name)
     assert inventory
-    assert green_quotas(green, inventory) == []
+    assert green_quotas(green, inventory, None) == []
     create_namespace(green, name, max_topics_per_namespace=5, max_subscriptions_per_topic=2)
-    causes = [blocker.cause for blocker in green_quotas(green, inventory)]
+    there = read_namespace(green, name)
+    causes = [blocker.cause for blocker in green_quotas(green, inventory, there)]
     assert causes == [
         f"green would have 6 topics and partitions in namespace {name}; its limit maxTopicsPerNamespace is 5.",
         f"green would have 3 subscriptions of {topics[0]}; its limit maxSubscriptionsPerTopic is 2.",
     ]
     inventory.policies.raw["resource_group_name"] = "absent"
-    assert green_quotas(green, inventory)[-1].code == "GREEN_LACKS_RESOURCE_GROUP"
+    assert green_quotas(green, inventory, there)[-1].code == "GREEN_LACKS_RESOURCE_GROUP"
     assert green_room(green, [name, "another/one"]) == []
     tenant = blue.tenants.get("limits")
     assert green_clusters(green, inventory, tenant, names=NAMES) == []

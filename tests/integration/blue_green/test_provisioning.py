@@ -145,9 +145,9 @@ def test_bookies_of_a_namespace(clusters: Clusters) -> None:
     admin.namespaces.set_bookie_affinity(name, group)
     blue = read_namespace(admin, name)
     assert blue
-    assert [blocker.code for blocker in green_quotas(green, blue)] == ["GREEN_LACKS_BOOKIE_GROUP"]
+    assert [blocker.code for blocker in green_quotas(green, blue, None)] == ["GREEN_LACKS_BOOKIE_GROUP"]
     with _bookie_in_group(clusters.green, "fast"):
-        assert green_quotas(green, blue) == []
+        assert green_quotas(green, blue, None) == []
         plan = compare_namespace(admin, green, name, names=NAMES, release=clusters.green_release)
         assert (path, MISSING) in [(difference.path, difference.kind) for difference in plan]
         assert provision(clusters, name).differences == ()

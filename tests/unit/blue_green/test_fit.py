@@ -12,10 +12,11 @@ from activities.blue_green.checks.clusters import check_running
 from activities.blue_green.checks.green import check_isolation, check_resource_group
 from activities.blue_green.checks.quotas import green_quotas
 from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
+from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
 from tests.unit.blue_green.test_differences import SPACE, TOPIC, namespace
 
@@ -31,23 +32,30 @@ _USED = TopicStats(
 
 
 def green(**settings: str) -> PulsarAdminReader:
-    """Return a cluster whose brokers are configured like this, and that has no namespace."""
+    """Return a cluster whose brokers are configured like this, and that has no topics."""
 
-    def absent(name: str) -> None:
-        raise AdminNotFound(name, method="GET", url=name)
+    def no_topics(_: str) -> list[str]:
+        return []
 
     return cast(
         "PulsarAdminReader",
         SimpleNamespace(
-            brokers=SimpleNamespace(runtime_configuration=lambda: settings), namespaces=SimpleNamespace(policies=absent)
+            brokers=SimpleNamespace(runtime_configuration=lambda: settings), topics=SimpleNamespace(names=no_topics)
         ),
     )
 
 
-def codes(policies: dict[str, Any], own: dict[str, Any], **settings: str) -> list[str]:
-    """Return the codes of blockers of a namespace with one topic that is used."""
+def codes(
+    policies: dict[str, Any], own: dict[str, Any], there: NamespaceInventory | None = None, /, **settings: str
+) -> list[str]:
+    """Return the codes of blockers of a namespace with one topic that is used; `there` is the namespace on green."""
     topic = TopicInventory(TOPIC, parts=(TopicPartition(TOPIC, _USED),), policies=own)
-    return [blocker.code for blocker in green_quotas(green(**settings), namespace(topic, **policies))]
+    return [blocker.code for blocker in green_quotas(green(**settings), namespace(topic, **policies), there)]
+
+
+def on_green(own: dict[str, Any], **policies: Any) -> NamespaceInventory:
+    """Return the namespace as green has it, with its policies and those of its topic."""
+    return namespace(TopicInventory(TOPIC, policies=own), **policies)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +67,7 @@ def codes(policies: dict[str, Any], own: dict[str, Any], **settings: str) -> lis
     ],
 )
 def test_limits_on_clients(limit: str, enough: int, policy: str, own: str) -> None:
-    """Green's brokers must take as many clients as there are, unless a policy says how many, which is carried."""
+    """Green's brokers must take as many clients as there are, unless a policy says how many, which is copied."""
     few = {limit: str(enough - 1)}
     assert codes({}, {}, **few) == ["GREEN_QUOTA"]
     assert codes({}, {}, **{limit: str(enough)}) == []
@@ -67,6 +75,29 @@ def test_limits_on_clients(limit: str, enough: int, policy: str, own: str) -> No
     assert codes({policy: 0}, {}, **few) == []
     assert codes({}, {own: 5}, **few) == []
     assert codes({}, {f"global/{own}": 5}, **few) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "enough", "policy", "own"),
+    [
+        ("maxProducersPerTopic", 2, "max_producers_per_topic", "maxProducers"),
+        ("maxConsumersPerTopic", 3, "max_consumers_per_topic", "maxConsumers"),
+        ("maxConsumersPerSubscription", 2, "max_consumers_per_subscription", "maxConsumersPerSubscription"),
+        ("maxSubscriptionsPerTopic", 3, "max_subscriptions_per_topic", "maxSubscriptionsPerTopic"),
+    ],
+)
+def test_limits_that_green_alone_has(limit: str, enough: int, policy: str, own: str) -> None:
+    """A limit of green's namespace goes before that of its brokers, and a topic's own before both."""
+    few = {limit: str(enough - 1)}
+    assert codes({}, {}, on_green({}, **{policy: enough - 1})) == ["GREEN_QUOTA"]
+    assert codes({}, {}, on_green({}, **{policy: enough}), **few) == []
+    assert codes({}, {}, on_green({}, **{policy: 0}), **few) == []
+    assert codes({}, {}, on_green({own: enough - 1}, **{policy: enough})) == ["GREEN_QUOTA"]
+    assert codes({policy: 9}, {}, on_green({f"global/{own}": enough - 1}, **{policy: 9})) == ["GREEN_QUOTA"]
+    assert codes({}, {}, on_green({own: enough}, **{policy: enough - 1})) == []
+    # Those of blue are copied, and a difference is a blocker of its own.
+    assert codes({policy: 9}, {}, on_green({}, **{policy: 9}), **few) == []
+    assert codes({}, {own: 9}, on_green({own: 9}, **{policy: enough - 1})) == []
 
 
 def test_types_of_subscriptions() -> None:
