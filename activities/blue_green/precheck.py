@@ -154,7 +154,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         if green is not None:
             green = after_failback(green, recreated, green_records.get(name), task.input.green_cluster)
         usage.replicated_to |= check_replication(task, findings, blue)
-        check_fit(task, findings, blue, green)
+        check_fit(task, findings, blue, green, settings)
         check_expiry(task, findings, blue, settings)
         check_resource_group(task, findings, blue)
         blue = check_topics(task, findings, blue)

@@ -116,6 +116,7 @@ MUTANTS = mutants(
         _FIT: {
             "blue-green/settings-of-green-are-asked-once": drop,
             "blue-green/types-of-subscriptions": becomes("False"),
+            "blue-green/topics-that-green-deletes-pass": becomes("False"),
             "blue-green/limits-of-a-namespace-of-green-pass": drop,
             "blue-green/limits-of-a-topic-of-green-pass": becomes("self"),
         },

@@ -24,9 +24,11 @@ from activities.blue_green.provisioning.inventory import NamespaceInventory, rea
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import flag_time
 from models.blue_green.differences import Difference, DifferenceKind
+from models.broker_settings import deletes_consumed
 from models.lifecycle.failures import summarize
 from models.releases import PAGE, behaviour_differences
 
@@ -62,21 +64,68 @@ def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence
 
 
 def check_fit(
-    task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory, green: NamespaceInventory | None
+    task: AnyBlueGreenTask,
+    findings: Findings,
+    blue: NamespaceInventory,
+    green: NamespaceInventory | None,
+    brokers: Mapping[str, str],
 ) -> None:
-    """Check the limits of green that a namespace would exceed, and the clusters that it needs.
+    """Check the limits of green that a namespace would exceed, topics that go there, and the clusters that it needs.
 
     Args:
         task: the step.
         findings: receives blockers.
         blue: namespace of blue.
         green: the same namespace on green; None if green does not have it.
+        brokers: settings of green's brokers.
     """
     findings.blockers += green_quotas(task.green.admin, blue, green)
+    check_deletion(task, findings, blue, green.policies if green else None, brokers)
     tenant = read_tenant(task.blue.admin, blue.name.partition("/")[0])
     if tenant is not None:
         lacking = green_clusters(task.green.admin, blue, tenant, names=task.names)
         findings.blockers += [blocker for blocker in lacking if blocker not in findings.blockers]
+
+
+def check_deletion(
+    task: AnyBlueGreenTask,
+    findings: Findings,
+    blue: NamespaceInventory,
+    green: Policies | None,
+    brokers: Mapping[str, str],
+) -> None:
+    """Note a blocker for topics that green may delete with their subscriptions before clients come to them.
+
+    Before the flip a topic of green has no messages and no clients. After it, consumers first read the rest on blue.
+    Brokers of green that delete consumed topics may do so at any of these times, right before the flip too. The first
+    producer then creates the topic without subscriptions, and consumers miss what it sends.
+
+    Args:
+        task: the step.
+        findings: receives blockers.
+        blue: namespace of blue.
+        green: policies of the same namespace on green; None if green does not have it.
+        brokers: settings of green's brokers.
+    """
+    # Policies of blue are copied.
+    inherited = blue.policies.raw.get("inactive_topic_policies") or (green and green.raw.get("inactive_topic_policies"))
+    deleted = [
+        str(name)
+        for name, topic in sorted(blue.topics.items())
+        if topic.persistent
+        and topic.durable
+        # mutant: blue-green/topics-that-green-deletes-pass
+        and deletes_consumed(topic.own_policy("inactiveTopicPolicies") or inherited, brokers)
+    ]
+    if deleted:
+        findings.block(
+            "GREEN_DELETES_TOPICS",
+            f"{task.input.green_cluster} would delete topics with their subscriptions before clients come to them, "
+            f"because these have nothing to consume there (delete_when_subscriptions_caught_up): {summarize(deleted)}",
+            f"set on {task.input.cluster} that they stay until the migration is complete (pulsar-admin namespaces "
+            "set-inactive-topic-policies --disable-delete-while-inactive --max-inactive-duration 1h --delete-mode "
+            "delete_when_no_subscriptions, for topics topicPolicies set-inactive-topic-policies)",
+        )
 
 
 def judge(task: AnyBlueGreenTask, findings: Findings, name: str, differing: Sequence[Difference]) -> None:

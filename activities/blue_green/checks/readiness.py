@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from activities.blue_green.checks.clusters import check_replication, check_running
+from activities.blue_green.checks.green import check_deletion
 from activities.blue_green.checks.names import check_shadows, check_terminated
 from activities.blue_green.checks.use import check_expiry
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
@@ -19,6 +20,8 @@ from activities.pulsar.coverage import require_unblocked
 from activities.pulsar.feature_census import FeatureCensus
 from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.names import TopicName
 
 _SAMPLE = 16
@@ -79,7 +82,7 @@ def _sent_back(admin: PulsarAdminReader, namespaces: Sequence[str]) -> Iterator[
 
 
 def recheck_namespaces(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
-    """Repeat PRECHECK's checks of replication, shadow and terminated topics, expiry and unknown features.
+    """Repeat PRECHECK's checks of replication, shadow and terminated topics, expiry, deletion and unknown features.
 
     Raises:
         ApplicationError: `ParticipantsNotReady`, where PRECHECK would have refused it.
@@ -96,7 +99,15 @@ def recheck_namespaces(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard])
         check_shadows(findings, task.input.green_cluster, blue)
         check_terminated(task, findings, blue)  # mutant: blue-green/topics-that-clients-terminated-pass
         check_expiry(task, findings, blue, settings)
+        check_deletion(task, findings, blue, _policies_on_green(task, guard.namespace), settings)
         for topic in blue.topics.values():
             census.add_topic(topic)
     census.check(findings, task.input.kind, task.input.accept, [BROKERS_UNKNOWN])
     require_unblocked(findings)
+
+
+def _policies_on_green(task: AnyBlueGreenTask, namespace: str) -> Policies | None:
+    try:
+        return task.green.admin.namespaces.policies(namespace)
+    except AdminNotFound:
+        return None

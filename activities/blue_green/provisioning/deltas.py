@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import LONGEST_VALUE, Difference, DifferenceKind
+from models.broker_settings import deletes_consumed
 from models.text import shown
 
 Change = Callable[[FencedAdmin], None]
@@ -83,8 +84,10 @@ def policy_of_green(path: str, name: str, value: Any, text: str) -> Delta:
         value: that green has.
         text: the same as it is reported.
     """
+    # PRECHECK checks that of a namespace, with the settings of brokers.
+    is_breaking = name in _BREAKING or (name == "inactiveTopicPolicies" and deletes_consumed(value, {}))
     # mutant: blue-green/policies-of-green-alone-pass
-    return differs(path, (NOT_SET, text)) if value and name in _BREAKING else extra(path, text)
+    return differs(path, (NOT_SET, text)) if value and is_breaking else extra(path, text)
 
 
 def unsupported(path: str, blue: str, release: object, *, relied_on: bool) -> Delta:

@@ -173,6 +173,15 @@ def test_policies_of_green_that_cost_messages(name: str, value: Any, of_topic: s
     assert kinds(namespace(), namespace(message_ttl_in_seconds=0)) == {"message_ttl_in_seconds": EXTRA}
 
 
+def test_a_topic_that_green_alone_deletes() -> None:
+    """A topic of green must not be deleted with its subscriptions by a policy of its own that blue does not have."""
+    mode = {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up", "maxInactiveDurationSeconds": 60}
+    for deletes in (True, False):
+        own = topic(policies={"inactiveTopicPolicies": {**mode, "deleteWhileInactive": deletes}})
+        (difference,) = differences(namespace(topic()), namespace(own), names=NAMES, release=RELEASE)
+        assert (difference.path, difference.blocks) == (f"topic {TOPIC}: policy inactiveTopicPolicies", deletes)
+
+
 def test_old_and_new_offload_fields() -> None:
     """A limit for offloading is the same in the field of older releases and in the newer one."""
     old = namespace(offload_threshold=5, offload_deletion_lag_ms=7)

@@ -9,7 +9,7 @@ import pytest
 
 from activities.blue_green.checks import clusters
 from activities.blue_green.checks.clusters import check_running
-from activities.blue_green.checks.green import check_isolation, check_resource_group
+from activities.blue_green.checks.green import check_deletion, check_isolation, check_resource_group
 from activities.blue_green.checks.quotas import green_quotas
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.provisioning.inventory import NamespaceInventory
@@ -29,6 +29,13 @@ _USED = TopicStats(
         "idle": SubscriptionStats(type="Shared"),
     },
 )
+
+CAUGHT_UP = {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up", "deleteWhileInactive": True}
+_KEPT = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "deleteWhileInactive": True}
+_DELETES = {
+    "brokerDeleteInactiveTopicsEnabled": "true",
+    "brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
+}
 
 
 def green(**settings: str) -> PulsarAdminReader:
@@ -107,6 +114,44 @@ def test_types_of_subscriptions() -> None:
     assert codes({}, {}, subscriptionTypesEnabled="[Key_Shared, Exclusive]") == []
     assert codes({"subscription_types_enabled": ["Key_Shared"]}, {}, **allowed) == []
     assert codes({}, {"subscriptionTypesEnabled": ["Key_Shared", "Exclusive"]}, **allowed) == []
+
+
+@pytest.mark.parametrize(
+    ("brokers", "here", "there", "own", "refused"),
+    [
+        (_DELETES, None, None, {}, True),
+        ({**_DELETES, "brokerDeleteInactiveTopicsEnabled": "false"}, None, None, {}, False),
+        ({**_DELETES, "brokerDeleteInactiveTopicsMode": "delete_when_no_subscriptions"}, None, None, {}, False),
+        (_DELETES, _KEPT, None, {}, False),
+        (_DELETES, None, _KEPT, {}, False),
+        (_DELETES, None, None, {"inactiveTopicPolicies": {**CAUGHT_UP, "deleteWhileInactive": False}}, False),
+        ({}, CAUGHT_UP, _KEPT, {}, True),
+        ({}, None, CAUGHT_UP, {}, True),
+        ({}, _KEPT, CAUGHT_UP, {}, False),
+        ({}, _KEPT, None, {"global/inactiveTopicPolicies": CAUGHT_UP}, True),
+    ],
+)
+def test_topics_that_green_deletes(
+    brokers: dict[str, str],
+    here: dict[str, Any] | None,
+    there: dict[str, Any] | None,
+    own: dict[str, Any],
+    *,
+    refused: bool,
+) -> None:
+    """Green must keep consumed topics with subscriptions; the policy next to the topic counts, and blue's is copied."""
+
+    def check(stats: TopicStats) -> Findings:
+        findings = Findings()
+        task = SimpleNamespace(input=SimpleNamespace(cluster="b", green_cluster="g"))
+        topic = TopicInventory(TOPIC, parts=(TopicPartition(TOPIC, stats),), policies=own)
+        blue, green = namespace(topic, inactive_topic_policies=here), namespace(inactive_topic_policies=there).policies
+        check_deletion(cast("BlueGreenTask", task), findings, blue, green if there else None, brokers)
+        return findings
+
+    assert [blocker.code for blocker in check(_USED).blockers] == ["GREEN_DELETES_TOPICS"] * refused
+    # A client creates a topic without subscriptions again.
+    assert check(TopicStats(publishers=_CLIENTS)).blockers == []
 
 
 def placed(here: dict[str, tuple[str, ...]], there: dict[str, tuple[str, ...]], *groups: str) -> Findings:

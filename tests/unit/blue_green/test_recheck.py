@@ -10,8 +10,10 @@ from temporalio.exceptions import ApplicationError
 from activities.blue_green.checks import readiness
 from activities.blue_green.checks.readiness import recheck_namespaces
 from activities.blue_green.provisioning.inventory import NamespaceInventory
+from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.topics import InternalInfo, Position, TopicStats
 from tests.unit.blue_green.test_differences import namespace
+from tests.unit.blue_green.test_fit import CAUGHT_UP
 from tests.unit.blue_green.test_topic_use import IN_USE, READY, guards, task, topic
 
 
@@ -21,6 +23,7 @@ from tests.unit.blue_green.test_topic_use import IN_USE, READY, guards, task, to
         (namespace(topic(READY), replication_clusters=["b", "g"]), "REPLICATED_TO_GREEN"),
         (namespace(topic(READY, shadowTopics=["x"])), "BLUE_SHADOW_TOPICS"),
         (namespace(topic(IN_USE), subscription_expiration_time_minutes=5), "GREEN_EXPIRES_SUBSCRIPTIONS"),
+        (namespace(topic(IN_USE, inactiveTopicPolicies=CAUGHT_UP)), "GREEN_DELETES_TOPICS"),
         (namespace(topic(READY, entryFilters={"entryFilterNames": "f"})), "ENTRY_FILTERS"),
         (namespace(topic(TopicStats.model_validate({"newFlag": True}))), "UNKNOWN_FEATURE"),
     ],
@@ -53,6 +56,22 @@ def test_a_topic_that_clients_have_terminated(monkeypatch: pytest.MonkeyPatch, *
     end = InternalInfo(terminated_position=Position(ledger_id=1, entry_id=0), properties=properties)
     with nullcontext() if marked else pytest.raises(ApplicationError, match=r"\[BLUE_TERMINATED_TOPICS\]"):
         recheck_namespaces(task(info=end), guards())
+
+
+def test_a_policy_that_came_to_green(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that an operator has set on green since PRECHECK, by which its topics go, stops the batch."""
+
+    def read(*_: object) -> NamespaceInventory:
+        return namespace(topic(IN_USE))
+
+    def policies(_: str) -> Policies:
+        return namespace(inactive_topic_policies=CAUGHT_UP).policies
+
+    monkeypatch.setattr(readiness, "read_namespace", read)
+    batch = task()
+    monkeypatch.setattr(batch.green.admin.namespaces, "policies", policies)
+    with pytest.raises(ApplicationError, match=r"\[GREEN_DELETES_TOPICS\]"):
+        recheck_namespaces(batch, guards())
 
 
 def test_accepted_decisions_hold_later(monkeypatch: pytest.MonkeyPatch) -> None:

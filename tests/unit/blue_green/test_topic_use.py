@@ -17,6 +17,7 @@ from activities.lifecycle.context import Deadline
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory, TopicPartition, is_system_topic, is_transaction_topic
 from clients.errors import StoreConflict
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import Client, EntryHead, InternalInfo, ReplicationStats, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
@@ -55,6 +56,9 @@ def task(*reads: TopicStats, info: InternalInfo | None = None, **fields: object)
     def internal_info(_: TopicName) -> InternalInfo:
         return info or InternalInfo()
 
+    def absent(name: str) -> None:
+        raise AdminNotFound(name, method="GET", url=name)
+
     needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
     return cast(
         "BlueGreenTask",
@@ -63,7 +67,11 @@ def task(*reads: TopicStats, info: InternalInfo | None = None, **fields: object)
             blue=SimpleNamespace(
                 admin=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names, internal_info=internal_info))
             ),
-            green=SimpleNamespace(admin=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=dict))),
+            green=SimpleNamespace(
+                admin=SimpleNamespace(
+                    brokers=SimpleNamespace(runtime_configuration=dict), namespaces=SimpleNamespace(policies=absent)
+                )
+            ),
             each=each,
             context=SimpleNamespace(
                 pause=ignore, waiting_for=ignore, clear_waiting=ignore, check=ignore, deadline=Deadline
