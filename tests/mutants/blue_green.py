@@ -9,6 +9,7 @@ _TRAPS = "tests/integration/blue_green/test_traps.py"
 _THROTTLE = "tests/unit/blue_green/test_throttle.py"
 _REOPENED = "tests/integration/blue_green/test_reopened.py"
 _TOPIC_USE = "tests/unit/blue_green/test_topic_use.py"
+_EXPIRATION = "tests/unit/blue_green/test_expiration.py"
 _DRAIN = "tests/unit/blue_green/test_drain.py"
 _LOAD = "tests/unit/blue_green/test_load.py"
 _FIT = "tests/unit/blue_green/test_fit.py"
@@ -96,7 +97,7 @@ MUTANTS = mutants(
             ),
         },
         _TOPIC_USE: {
-            "blue-green/subscriptions-that-expire-pass": swap("0 < minutes * 60 <= drain", "minutes < 0"),
+            "blue-green/subscriptions-that-expire-pass": swap("0 < minutes * 60 <= unused", "minutes < 0"),
             "blue-green/chunks-that-are-too-far-back": swap("chunks", "not chunks"),
             "blue-green/unfinished-messages": without(0),
             "blue-green/chunks-that-came-since-the-precheck": drop,
@@ -105,6 +106,11 @@ MUTANTS = mutants(
             "blue-green/replicators-that-are-down": swap("stats", "TopicStats()"),
             "blue-green/backlog-of-replication-at-the-flag": becomes("drained or stats"),
             "blue-green/copy-of-what-is-replicated": swap("IdleSubscriptions.COPY", "IdleSubscriptions.SKIP"),
+        },
+        _EXPIRATION: {
+            "blue-green/consumer-next-to-those-of-clients": becomes("True"),
+            "blue-green/late-attempt-connects-to-subscriptions": drop,
+            "blue-green/subscriptions-expire-since-their-creation": drop,
         },
         _DRAIN: {
             "blue-green/messages-that-green-gives-up-pass": becomes("self._abandoned()"),

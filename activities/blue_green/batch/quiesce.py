@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from activities.blue_green.checks.readiness import recheck_namespaces
 from activities.blue_green.checks.use import await_movable
 from activities.blue_green.context import BatchTask, NamespaceGuard
+from activities.blue_green.expiration import restart_expiration
 from activities.blue_green.policies import INACTIVE
 from activities.blue_green.provisioning.late_topics import provision_batch, provision_late
 from activities.blue_green.write_limit import throttled_rate, topics_by_guard, wait_until_quiet
@@ -21,6 +22,8 @@ from models.blue_green.results import Quiet
 def catch_up(task: BatchTask) -> None:
     """Create on green what was created on blue since LOAD, which may be long ago: after a copy, or a pause.
 
+    Subscriptions that are on green start to expire again.
+
     Raises:
         StoreConflict: green has differences that cannot be removed, or the use of a topic keeps it from moving.
         ApplicationError: a feature is in use that PRECHECK would refuse.
@@ -28,10 +31,13 @@ def catch_up(task: BatchTask) -> None:
     guards, store = task.guards, task.store
     # A throttled namespace of blue has a publish limit that must not be copied to green.
     waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
-    recheck_namespaces(task, waiting)
+    expiring = recheck_namespaces(task, waiting)
     provision_late(task, waiting, store)
     provision_batch(task, waiting, served=True)  # mutant: blue-green/what-changed-after-load
     await_movable(task, waiting, drained=False)
+    # Last, and not while writes are held back: there may be many subscriptions.
+    for guard, topics in expiring:
+        restart_expiration(task, guard, topics)  # mutant: blue-green/subscriptions-expire-since-their-creation
 
 
 @step(BatchTask)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from activities.blue_green.checks.clusters import check_replication, check_running
 from activities.blue_green.checks.green import check_deletion
 from activities.blue_green.checks.names import check_shadows, check_terminated
-from activities.blue_green.checks.use import check_expiry
+from activities.blue_green.checks.use import check_expiry, expirations_of
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.listing import scalable_topics
 from activities.blue_green.provisioning.inventory import read_namespace
@@ -18,6 +18,7 @@ from activities.pulsar.await_on_brokers import LOOK_EVERY
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import require_unblocked
 from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.topic_inventory import TopicInventory
 from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
@@ -81,14 +82,20 @@ def _sent_back(admin: PulsarAdminReader, namespaces: Sequence[str]) -> Iterator[
             yield f"redirects clients of {namespace}, so both clusters would redirect them to each other"
 
 
-def recheck_namespaces(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+def recheck_namespaces(
+    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]
+) -> list[tuple[NamespaceGuard, list[TopicInventory]]]:
     """Repeat PRECHECK's checks of replication, shadow and terminated topics, expiry, deletion and unknown features.
+
+    Returns:
+        The topics of blue whose subscriptions expire on green, by namespace.
 
     Raises:
         ApplicationError: `ParticipantsNotReady`, where PRECHECK would have refused it.
     """
+    expiring: list[tuple[NamespaceGuard, list[TopicInventory]]] = []
     if not guards:
-        return
+        return expiring
     findings, census = Findings(), FeatureCensus(task.input.cluster)
     settings = task.green.admin.brokers.runtime_configuration()
     for guard in guards:
@@ -100,10 +107,12 @@ def recheck_namespaces(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard])
         check_terminated(task, findings, blue)  # mutant: blue-green/topics-that-clients-terminated-pass
         check_expiry(task, findings, blue, settings)
         check_deletion(task, findings, blue, _policies_on_green(task, guard.namespace), settings)
+        expiring.append((guard, [blue.topics[name] for name in expirations_of(blue, settings)]))
         for topic in blue.topics.values():
             census.add_topic(topic)
     census.check(findings, task.input.kind, task.input.accept, [BROKERS_UNKNOWN])
     require_unblocked(findings)
+    return expiring
 
 
 def _policies_on_green(task: AnyBlueGreenTask, namespace: str) -> Policies | None:

@@ -119,6 +119,7 @@ def check_expiry(
 
     Messages that may expire in that time cause a warning. Brokers delete a subscription without consumers after some
     time, with its backlog. On green no subscription has consumers until blue is drained, but producers send there.
+    The time starts again right before writes are held back, so it must last for the steps until the flag as well.
 
     Args:
         task: the step.
@@ -126,15 +127,16 @@ def check_expiry(
         namespace: namespace of blue.
         brokers: settings of green's brokers.
     """
-    policies = namespace.policies.raw
-    expiration, ttl = subscription_expiration(policies, brokers), message_ttl(policies, brokers)
+    ttl = message_ttl(namespace.policies.raw, brokers)
+    expirations = expirations_of(namespace, brokers)
     drain = task.input.drain_timeout.total_seconds()
+    unused = drain + (4 * task.input.quiesce_timeout + task.input.flip_timeout).total_seconds()
     short, old = list[str](), list[str]()
     for name, topic in sorted(namespace.topics.items()):
         used = topic.durable
-        minutes = expiration if (own := topic.own_policy(_EXPIRATION)) is None else own
+        minutes = expirations.get(name, 0)
         # mutant: blue-green/subscriptions-that-expire-pass
-        if topic.persistent and not all(sub.replicated for sub in used) and 0 < minutes * 60 <= drain:
+        if not all(sub.replicated for sub in used) and 0 < minutes * 60 <= unused:
             short.append(f"{name} (after {minutes} minutes)")
         seconds = ttl if (own := topic.own_policy(_TTL)) is None else own
         if topic.persistent and used and 0 < seconds <= drain:
@@ -148,11 +150,30 @@ def check_expiry(
         findings.block(
             "GREEN_EXPIRES_SUBSCRIPTIONS",
             f"{task.input.green_cluster} would delete subscriptions with their messages while their consumers still "
-            f"read on {task.input.cluster}, up to drain_timeout: {summarize(short)}",
+            f"read on {task.input.cluster}, up to {unused / 60:.0f} minutes (drain_timeout, and the limits of the "
+            f"steps before it): {summarize(short)}",
             "increase the expiration until the migration is complete (pulsar-admin namespaces "
             "set-subscription-expiration-time --time 0, for topics topicPolicies set-subscription-expiration-time), or "
             "reduce drain_timeout",
         )
+
+
+def expirations_of(namespace: NamespaceInventory, brokers: Mapping[str, str]) -> dict[TopicName, int]:
+    """Return after how many minutes brokers delete subscriptions without consumers, by persistent topic.
+
+    Topics that keep their subscriptions indefinitely are left out.
+
+    Args:
+        namespace: namespace of blue, whose policies green has as well.
+        brokers: settings of green's brokers.
+    """
+    given = subscription_expiration(namespace.policies.raw, brokers)
+    minutes_by_topic = {
+        name: given if (own := topic.own_policy(_EXPIRATION)) is None else own
+        for name, topic in namespace.topics.items()
+        if topic.persistent
+    }
+    return {name: minutes for name, minutes in minutes_by_topic.items() if minutes > 0}
 
 
 def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:

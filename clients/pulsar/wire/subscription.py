@@ -23,9 +23,14 @@ from pulsar_wire.values import key_values
 
 _TOGETHER = 500
 
+EXCLUSIVE = "Exclusive"
+"""Type of a subscription with one consumer."""
+
 
 class RawSubscription(Closeable):
-    """A durable subscription that exists, held as its only consumer; nothing is received. For one thread.
+    """A durable subscription that exists, held as its only consumer if it is exclusive; nothing is received.
+
+    For one thread.
 
     Check the fence when it is open: brokers let another attempt open it only when this one is gone, also if they must
     close the connection of a frozen one first, and then ignore its acknowledgements.
@@ -34,21 +39,24 @@ class RawSubscription(Closeable):
         connection: to the broker that owns the topic.
         topic: whose subscription.
         name: of the subscription.
+        kind: type of the subscription, as statistics name it.
         notes: shown in the topic's statistics.
 
     Raises:
-        StoreContention: others consume it.
+        StoreContention: others consume it, and do not share it.
         StoreError: it cannot be opened.
     """
 
-    def __init__(self, connection: BrokerConnection, topic: TopicName, name: str, *, notes: dict[str, str]) -> None:
+    def __init__(
+        self, connection: BrokerConnection, topic: TopicName, name: str, kind: str = EXCLUSIVE, *, notes: dict[str, str]
+    ) -> None:
         self._connection = connection
         self._what = f"subscription {name} of {topic}"
         self._id = connection.new_id(Channel.CONSUMER)
         wanted = CommandSubscribe(
             topic=str(topic),
             subscription=name,
-            subType=CommandSubscribe.Exclusive,
+            subType=kind,
             consumer_id=self._id,
             durable=True,
             metadata=key_values(notes),

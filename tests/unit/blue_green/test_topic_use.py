@@ -223,21 +223,24 @@ def test_replication_of_namespaces_and_topics() -> None:
 @pytest.mark.parametrize(
     ("brokers", "policy", "own", "refused"),
     [
-        ("60", None, {}, True),
-        ("61", None, {}, False),
+        ("66", None, {}, True),
+        ("67", None, {}, False),
         ("0", None, {}, False),
         ("5", 0, {}, False),
         ("0", 5, {}, True),
-        ("0", 5, {"subscriptionExpirationTime": 61}, False),
+        ("0", 5, {"subscriptionExpirationTime": 67}, False),
         ("0", None, {"subscriptionExpirationTime": 5}, True),
         ("0", None, {"global/subscriptionExpirationTime": 5}, True),
-        ("0", None, {"subscriptionExpirationTime": 61, "global/subscriptionExpirationTime": 5}, False),
+        ("0", None, {"subscriptionExpirationTime": 67, "global/subscriptionExpirationTime": 5}, False),
     ],
 )
 def test_subscriptions_that_expire_while_blue_is_drained(
     brokers: str, policy: int | None, own: dict[str, int], *, refused: bool
 ) -> None:
-    """A subscription that green may delete within `drain_timeout` is a blocker; the policy next to the topic counts."""
+    """A subscription that green may delete from the last check to the end of `drain_timeout` is a blocker.
+
+    The policy next to the topic counts.
+    """
     findings = Findings()
     settings = {"subscriptionExpirationTimeMinutes": brokers}
     inventory = namespace(topic(IN_USE, **own), subscription_expiration_time_minutes=policy)

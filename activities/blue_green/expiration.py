@@ -1,0 +1,56 @@
+"""Keep green's subscriptions from expiring while their consumers still read on blue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
+from activities.blue_green.topics import check_topic
+from activities.pulsar.topic_inventory import TopicInventory
+from clients.errors import StoreContention
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.access import NOTE
+from clients.pulsar.wire.lookup import connect
+from clients.pulsar.wire.subscription import EXCLUSIVE, RawSubscription
+
+
+def restart_expiration(task: AnyBlueGreenTask, guard: NamespaceGuard, topics: Sequence[TopicInventory]) -> None:
+    """Start the expiration of green's subscriptions again, which may have been created long ago.
+
+    Brokers count it from when a consumer last connected or left, or from the creation (4.0, 4.2, 5.0). So a consumer
+    connects to each subscription without consumers, and leaves without having taken a message. Brokers store that time
+    when they unload the topic: if one is killed before, the time that was stored before counts.
+
+    Args:
+        task: the step.
+        guard: guard of the namespace.
+        topics: topics of blue whose subscriptions expire on green.
+
+    Raises:
+        StoreError: a broker of green failed, or refuses.
+    """
+    green, access = task.input.green, task.runtime.wire_of(task.input.green.credentials)
+    notes = {NOTE: task.attempt.workflow_id or "-"}
+
+    def restart(partition: tuple[TopicInventory, TopicName]) -> None:
+        of_blue, topic = partition
+        stats = check_topic(task.green.admin, topic).stats
+        # Brokers never delete the others.
+        unused = [
+            name
+            for name, sub in (stats.durable_subscriptions if stats else {}).items()
+            if not sub.consumers and not sub.is_replicated  # mutant: blue-green/consumer-next-to-those-of-clients
+        ]
+        if not unused:
+            return
+        with connect(green.brokers_url, topic, access) as connection:
+            for name in unused:
+                # Brokers may refuse other types.
+                types = (sub.type for sub in (of_blue.subscriptions.get(name),) if sub and sub.type != "None")
+                guard.require()  # mutant: blue-green/late-attempt-connects-to-subscriptions
+                # A consumer that connected since has restarted the expiration itself.
+                with suppress(StoreContention):
+                    RawSubscription(connection, topic, name, next(types, EXCLUSIVE), notes=notes).close()
+
+    task.each([(topic, partition.name) for topic in topics for partition in topic.parts], restart)
