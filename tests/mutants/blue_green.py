@@ -9,6 +9,7 @@ _TRAPS = "tests/integration/blue_green/test_traps.py"
 _THROTTLE = "tests/unit/blue_green/test_throttle.py"
 _REOPENED = "tests/integration/blue_green/test_reopened.py"
 _TOPIC_USE = "tests/unit/blue_green/test_topic_use.py"
+_COPY_CHECKS = "tests/unit/blue_green/test_copy_checks.py"
 _EXPIRATION = "tests/unit/blue_green/test_expiration.py"
 _DRAIN = "tests/unit/blue_green/test_drain.py"
 _LOAD = "tests/unit/blue_green/test_load.py"
@@ -112,7 +113,11 @@ MUTANTS = mutants(
             "blue-green/late-attempt-connects-to-subscriptions": drop,
             "blue-green/subscriptions-expire-since-their-creation": drop,
         },
+        _COPY_CHECKS: {
+            "blue-green/green-drops-what-is-copied": becomes("name not in blue"),
+        },
         _DRAIN: {
+            "blue-green/backlog-that-green-gave-up-is-skipped": drop,
             "blue-green/messages-that-green-gives-up-pass": becomes("self._abandoned()"),
         },
         _LOAD: {

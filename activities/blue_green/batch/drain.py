@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard, guards_that_move
+from activities.blue_green.copy.copied_cursors import count_dropped
 from activities.blue_green.copy.subscription_copy import read_managed_ledger
 from activities.blue_green.saved_clients import clients_of, saved_clients
 from activities.blue_green.termination import (
@@ -34,7 +35,7 @@ from clients.cas.store import CasStore
 from clients.errors import StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
-from clients.pulsar.admin.topics import REPLICATOR, Position, SubscriptionStats
+from clients.pulsar.admin.topics import REPLICATOR, InternalStats, Position, SubscriptionStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import read_flag
 from clients.pulsar.wire.position import EntryPosition
@@ -43,6 +44,7 @@ from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Drained
 from models.lifecycle.failures import NAMED, FailedItem, summarize
 from models.lifecycle.status import ProgressTask, ProgressUnit, ReadingName, Side, WaitKind
+from spark.blue_green.copy_record import CopyRecord
 from spark.blue_green.positions import count_after, positions_after
 from spark.blue_green.tasks import read_record
 
@@ -229,8 +231,8 @@ class DrainWatch:
 
     def _why_waits(self, guard: NamespaceGuard, topic: TopicName, name: str, sub: SubscriptionStats) -> str:
         """Return why a subscription is not drained; empty if it is, or if its backlog was skipped."""
-        if sub.msg_backlog and (late := self._uncopied_entries(guard, topic, name)) is not None:
-            return f"subscription {name} has {late:,} entries left that came after its copy" if late else ""
+        if sub.msg_backlog and (why := self._skip_copied(guard, topic, name)) is not None:
+            return why
         if sub.consumers:
             self._idle_since.pop((topic, name), None)
             if sub.msg_backlog:
@@ -260,11 +262,11 @@ class DrainWatch:
         self._skipped += backlog
         return True
 
-    def _uncopied_entries(self, guard: NamespaceGuard, topic: TopicName, name: str) -> int | None:
+    def _skip_copied(self, guard: NamespaceGuard, topic: TopicName, name: str) -> str | None:
         """Skip on blue the entries of a subscription that were copied to green; later entries stay.
 
         Returns:
-            The number of entries that stay; None if the subscription was not copied.
+            Why entries stay, empty if none do; None if the subscription was not copied.
         """
         copied = read_record(self._store, topic)
         # The copy of an earlier run may have been deleted from green.
@@ -276,6 +278,11 @@ class DrainWatch:
         ):
             return None
         stats, ledgers = read_managed_ledger(self._task.blue.admin, topic)
+        # mutant: blue-green/backlog-that-green-gave-up-is-skipped
+        if dropped := self._dropped_on_green(topic, name, copied.record, stats):
+            blue, green = self._task.input.cluster, self._task.input.green_cluster
+            why = f"subscription {name} has {dropped:,} entries left that {green} dropped from its copy"
+            return f"{why}; a consumer with the address of {blue} gets them"
         last = copied.record.positions.last
         at = last[0] if last else EntryPosition(*copied.record.start)
         late = count_after(ledgers, at)
@@ -293,7 +300,19 @@ class DrainWatch:
                     fence=guard.require,
                     change=lambda admin: admin.subscriptions.reset_to(topic, name, position),
                 )
-        return late
+        return f"subscription {name} has {late:,} entries left that came after its copy" if late else ""
+
+    def _dropped_on_green(self, topic: TopicName, name: str, record: CopyRecord, blue: InternalStats) -> int:
+        """Return how many entries of a copied subscription green gave up without a consumer, and blue still has."""
+        try:
+            cursor = self._task.green.admin.topics.internal_stats(topic).cursors.get(name)
+            sub = self._task.green.admin.topics.stats(topic).subscriptions.get(name)
+        except AdminNotFound:
+            cursor = sub = None
+        # Consumers that came to green acknowledge there.
+        if sub and (sub.consumers or sub.last_consumed_flow_timestamp):
+            return 0
+        return count_dropped(record, blue.cursors.get(name), cursor)
 
     def _skip_all(self, guard: NamespaceGuard, topic: TopicName, name: str) -> None:
         self._task.blue.change_or_never(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 from activities.blue_green.copy.subscription_copy import (
@@ -67,7 +67,7 @@ def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
                 )
             copied += name in idle[topic]
             after_copy += name not in idle[topic]
-            unacknowledged += len(positions) - sum(end - first for first, end in spans)
+            unacknowledged += len(positions) - _length(spans)
         copied_names = tuple(sorted({*idle[topic]} & wanted.keys()))
         copy.note(topic, recorded, copied_subscriptions=copied_names, copied_in=copy.ends.attempt.run_id)
     return CursorFigures(copied=copied, unacknowledged=unacknowledged, after_copy=after_copy)
@@ -176,6 +176,20 @@ def acknowledged(cursor: CursorStats, up_to: Callable[[EntryPosition], int]) -> 
     return joined(spans)
 
 
+def count_dropped(record: CopyRecord, blue: CursorStats | None, green: CursorStats | None) -> int:
+    """Return how many copied entries of a subscription green gave up, and blue still has.
+
+    Args:
+        record: record of the copy.
+        blue: cursor of blue; None if it is missing.
+        green: cursor of green, from which no consumer has taken messages; None if it is missing.
+    """
+    positions = record.positions
+    done_on_blue = acknowledged(blue, positions.up_to_on_blue) if blue else [(0, len(positions))]
+    done_on_green = acknowledged(green, positions.up_to_on_green) if green else [(0, len(positions))]
+    return _length(joined([*done_on_blue, *done_on_green])) - _length(done_on_blue)
+
+
 def _wanted(
     copy: SubscriptionCopy, topic: TopicName, idle: Collection[str], positions: PositionMap
 ) -> dict[str, list[Span]]:
@@ -262,5 +276,9 @@ def _compare_cursors(
             differences.append(f"{topic}: subscription {name} has other entries left on green than on blue")
         else:
             equal += 1
-            remaining += len(positions) - sum(end - first for first, end in spans)
+            remaining += len(positions) - _length(spans)
     return equal, remaining, differences
+
+
+def _length(spans: Iterable[Span]) -> int:
+    return sum(end - first for first, end in spans)

@@ -178,6 +178,23 @@ def test_a_topic_that_is_unloaded_after_its_backlog_was_skipped(clusters: Cluste
     steps.end()
 
 
+def test_copies_that_green_dropped_stay_on_blue(clusters: Clusters) -> None:
+    """Green's brokers drop copies before DRAIN skips them on blue, as a quota does: a consumer gets them there."""
+    plain, _ = _topics(clusters, "dropped")
+    clusters.blue_admin.subscriptions.create(plain, "idle")
+    send_to(clusters.blue.broker_url, 3 * [str(plain)])
+    steps = Steps(clusters, "dropped/one", idle_subscriptions="copy", quiesce_timeout="PT1M", drain_timeout="PT5S")
+    steps.begin()
+    assert not steps.quiesce().busy
+    assert steps.batch(backlogs.final_copy).proof.unacknowledged == 3
+    steps.batch(flip.flip)
+    clusters.green_admin.subscriptions.skip_all(plain, "idle")
+    (undrained,) = steps.batch(drain.drain).remaining
+    assert "subscription idle has 3 entries left that green dropped from its copy" in undrained.reason
+    steps.end()
+    assert len(received(clusters.blue.broker_url, str(plain), "idle", least=3)) == 3
+
+
 def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) -> None:
     """A producer that connects while writes are quiet gets one message through: it is not left on blue."""
     plain, _ = _topics(clusters, "overdue")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,10 +21,13 @@ from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.topics import TopicState
 from activities.lifecycle.context import ActivityContext
 from clients.cas.store import CasStore
-from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
+from clients.pulsar.admin.topics import Client, CursorStats, InternalStats, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import Stage, TopicClients
 from models.blue_green.input import BlueGreenInput
+from spark.blue_green.copy_record import CopyRecord
+from spark.blue_green.positions import LedgerLength
+from spark.blue_green.tasks import Recorded
 from tests.support.blue_green.sides import side
 
 
@@ -163,3 +166,80 @@ def test_consumers_have_their_time_after_blue_is_empty(monkeypatch: pytest.Monke
     drained = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
     assert drained.seconds > CLIENTS_WITHIN
     assert (drained.missing, drained.abandoned, guard.stages) == ((), (), [Stage.MOVED])
+
+
+_COPY = CopyRecord(start=(1, -1), runs=((1, 0, 5, 0, 3),), copied_subscriptions=("s",), copied_in="run")
+_AT_WORK = SubscriptionStats(consumers=(Client(),))
+_TOOK_MESSAGES = SubscriptionStats(last_consumed_flow_timestamp=1)
+
+
+class _CopyGuard:
+    """The record of a namespace whose backlogs were copied."""
+
+    namespace = "t/n"
+
+    def __init__(self) -> None:
+        self.skipped = False
+
+    def require(self) -> SimpleNamespace:
+        return SimpleNamespace(copied_in="run", skipped=self.skipped)
+
+    def note(self, *, skipped: bool) -> None:
+        self.skipped = skipped
+
+
+def _cursor(mark_delete: str, single: str = "[]") -> CursorStats:
+    return CursorStats.model_validate({"markDeletePosition": mark_delete, "individuallyDeletedMessages": single})
+
+
+@pytest.mark.parametrize(
+    ("green", "sub", "dropped"),
+    [
+        (_cursor("5:-1", "[(5:0..5:1]]"), SubscriptionStats(), 0),
+        (_cursor("5:-1"), SubscriptionStats(), 0),
+        (_cursor("5:1"), SubscriptionStats(), 1),
+        (_cursor("5:2"), SubscriptionStats(), 2),
+        (None, None, 2),
+        # Its consumers came to green, and read there.
+        (_cursor("5:2"), _AT_WORK, 0),
+        (_cursor("5:2"), _TOOK_MESSAGES, 0),
+    ],
+)
+def test_nothing_is_skipped_that_green_gave_up(
+    monkeypatch: pytest.MonkeyPatch, green: CursorStats | None, sub: SubscriptionStats | None, dropped: int
+) -> None:
+    """Blue alone has copied entries that green dropped: they stay there for a consumer, and their topic is named."""
+    topic, skipped = TopicName.parse(_TOPIC), list[str]()
+    blue = InternalStats(cursors={"s": _cursor("1:-1", "[(1:0..1:1]]")})
+    there = InternalStats(cursors={} if green is None else {"s": green})
+    task = _draining(monkeypatch, [TopicStats(subscriptions={} if sub is None else {"s": sub})], {})
+
+    def skip_all(_watch: DrainWatch, _guard: NamespaceGuard, _topic: TopicName, name: str) -> None:
+        skipped.append(name)
+
+    monkeypatch.setattr(task.green.admin.topics, "internal_stats", _always(there), raising=False)
+    answers: dict[str, object] = {
+        "saved_clients": {},
+        "topics_of": [topic],
+        "check_topic": TopicState(topic, _waiting(3)),
+        "is_terminated": True,
+        "not_replicated": "",
+        "read_record": Recorded(_COPY, 1),
+        "read_managed_ledger": (blue, (LedgerLength(1, 3),)),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(drain, name, _always(answer))
+    monkeypatch.setattr(DrainWatch, "_skip_all", skip_all)
+    guard = _CopyGuard()
+    guards = [cast("NamespaceGuard", guard)]
+    reasons = [undrained.why for undrained in DrainWatch(task, guards, cast("CasStore", None)).check(guards[0])]
+    why = f"subscription s has {dropped} entries left that g dropped from its copy"
+    assert reasons == ([f"{why}; a consumer with the address of b gets them"] if dropped else [])
+    assert (skipped, guard.skipped) == (([], False) if dropped else (["s"], True))
+
+
+def _always(answer: object) -> Callable[..., object]:
+    def give(*_: object) -> object:
+        return answer
+
+    return give
