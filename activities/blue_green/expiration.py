@@ -8,11 +8,15 @@ from contextlib import suppress
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.topics import check_topic
 from activities.pulsar.topic_inventory import TopicInventory
-from clients.errors import StoreContention
+from clients.errors import StoreContention, StoreNotFound, StoreUnsupported
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE
+from clients.pulsar.wire.connection import BrokerConnection
 from clients.pulsar.wire.lookup import connect
-from clients.pulsar.wire.subscription import EXCLUSIVE, RawSubscription
+from clients.pulsar.wire.subscription import TYPES, RawSubscription
+
+# Type of a subscription that had no consumer since its topic was loaded.
+_NEVER_USED = "None"
 
 
 def restart_expiration(task: AnyBlueGreenTask, guard: NamespaceGuard, topics: Sequence[TopicInventory]) -> None:
@@ -46,11 +50,22 @@ def restart_expiration(task: AnyBlueGreenTask, guard: NamespaceGuard, topics: Se
             return
         with connect(green.brokers_url, topic, access) as connection:
             for name in unused:
-                # Brokers may refuse other types.
-                types = (sub.type for sub in (of_blue.subscriptions.get(name),) if sub and sub.type != "None")
-                guard.require()  # mutant: blue-green/late-attempt-connects-to-subscriptions
-                # A consumer that connected since has restarted the expiration itself.
-                with suppress(StoreContention):
-                    RawSubscription(connection, topic, name, next(types, EXCLUSIVE), notes=notes).close()
+                used = of_blue.subscriptions.get(name)
+                # A consumer that connected since has restarted the expiration itself; or a client has deleted it.
+                with suppress(StoreContention, StoreNotFound):
+                    connect_once(connection, topic, name, used.type if used else _NEVER_USED)
+
+    def connect_once(connection: BrokerConnection, topic: TopicName, name: str, type_on_blue: str) -> None:
+        # Brokers do not know the type of one without consumers since the topic was loaded, and refuse some types.
+        types = [kind for kind in dict.fromkeys((type_on_blue, *TYPES)) if kind != _NEVER_USED]
+        for kind in types:
+            guard.require()  # mutant: blue-green/late-attempt-connects-to-subscriptions
+            try:
+                RawSubscription(connection, topic, name, kind, notes=notes).close()
+            except StoreUnsupported:
+                if kind == types[-1]:
+                    raise
+            else:
+                return
 
     task.each([(topic, partition.name) for topic in topics for partition in topic.parts], restart)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, NamespaceGuard
 from activities.blue_green.namespace_redirect import records, urls_of
@@ -13,8 +14,9 @@ from activities.blue_green.topics import DeletionRules, check_topic, deletion_re
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
+from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError, AdminUnreachable
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import Stage
@@ -42,7 +44,7 @@ def census(task: BlueGreenTask) -> Census:
         opened={url: connection.opened for url, connection in connections.items()},
         drift=tuple(drift[:NAMED]),
         undrainable=tuple(why for namespace in undrained for why in _undrainable(task, namespace))[:NAMED],
-        more_partitions=tuple(_more_partitions(task, topics))[:NAMED],
+        more_partitions=tuple(islice(_more_partitions(task, topics), NAMED)),
     )
 
 
@@ -55,7 +57,7 @@ def _more_partitions(task: AnyBlueGreenTask, topics: Mapping[str, Iterable[Topic
     """
     blue, green = task.input.cluster, task.input.green_cluster
     # Without green the rest of the census is still of use.
-    with suppress(AdminUnreachable, AdminServerError):
+    with suppress(StoreError):
         for namespace, listed in topics.items():
             here, there = map(_listed_partitions, (listed, topics_of(task.green.admin, namespace)))
             for topic in [topic for topic, count in here.items() if count < there[topic]]:

@@ -282,7 +282,7 @@ class DrainWatch:
         if dropped := self._dropped_on_green(topic, name, copied.record, stats):
             blue, green = self._task.input.cluster, self._task.input.green_cluster
             why = f"subscription {name} has {dropped:,} entries left that {green} dropped from its copy"
-            return f"{why}; a consumer with the address of {blue} gets them"
+            return f"{why}; a consumer with the address of {blue} gets them, or skip them there"
         last = copied.record.positions.last
         at = last[0] if last else EntryPosition(*copied.record.start)
         late = count_after(ledgers, at)
@@ -304,15 +304,14 @@ class DrainWatch:
 
     def _dropped_on_green(self, topic: TopicName, name: str, record: CopyRecord, blue: InternalStats) -> int:
         """Return how many entries of a copied subscription green gave up without a consumer, and blue still has."""
+        before, green = blue.cursors.get(name), self._task.green.admin
         try:
-            cursor = self._task.green.admin.topics.internal_stats(topic).cursors.get(name)
-            sub = self._task.green.admin.topics.stats(topic).subscriptions.get(name)
+            dropped = count_dropped(record, before, green.topics.internal_stats(topic).cursors.get(name))
+            sub = green.topics.stats(topic).subscriptions.get(name) if dropped else None
         except AdminNotFound:
-            cursor = sub = None
+            return count_dropped(record, before, None)
         # Consumers that came to green acknowledge there.
-        if sub and (sub.consumers or sub.last_consumed_flow_timestamp):
-            return 0
-        return count_dropped(record, blue.cursors.get(name), cursor)
+        return 0 if sub and (sub.consumers or sub.last_consumed_flow_timestamp) else dropped
 
     def _skip_all(self, guard: NamespaceGuard, topic: TopicName, name: str) -> None:
         self._task.blue.change_or_never(

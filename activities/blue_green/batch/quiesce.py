@@ -31,13 +31,12 @@ def catch_up(task: BatchTask) -> None:
     guards, store = task.guards, task.store
     # A throttled namespace of blue has a publish limit that must not be copied to green.
     waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
-    expiring = recheck_namespaces(task, waiting)
+    # Before subscriptions are created, whose expiration begins then: there may be many, and more come to blue.
+    for guard, topics in recheck_namespaces(task, waiting):
+        restart_expiration(task, guard, topics)  # mutant: blue-green/subscriptions-expire-since-their-creation
     provision_late(task, waiting, store)
     provision_batch(task, waiting, served=True)  # mutant: blue-green/what-changed-after-load
     await_movable(task, waiting, drained=False)
-    # Last, and not while writes are held back: there may be many subscriptions.
-    for guard, topics in expiring:
-        restart_expiration(task, guard, topics)  # mutant: blue-green/subscriptions-expire-since-their-creation
 
 
 @step(BatchTask)

@@ -26,6 +26,9 @@ _TOGETHER = 500
 EXCLUSIVE = "Exclusive"
 """Type of a subscription with one consumer."""
 
+TYPES = (EXCLUSIVE, "Shared", "Failover", "Key_Shared")
+"""All types, as statistics name them."""
+
 
 class RawSubscription(Closeable):
     """A durable subscription that exists, held as its only consumer if it is exclusive; nothing is received.

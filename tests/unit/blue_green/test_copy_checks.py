@@ -82,5 +82,5 @@ def test_brokers_that_keep_what_is_copied(
     idle: str,
     policies: dict[str, Any],
 ) -> None:
-    """Limits that hold on blue as well, and backlogs that are not copied, are no reason to refuse the copy."""
+    """The copy is allowed if the limits hold on blue as well, or if the topic has no backlog that is copied."""
     assert _check(brokers, stats, own, idle, policies).blockers == []

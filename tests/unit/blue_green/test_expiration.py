@@ -16,9 +16,10 @@ from activities.blue_green.context import BatchTask, BlueGreenTask, NamespaceGua
 from activities.blue_green.expiration import restart_expiration
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.pulsar.topic_inventory import TopicInventory
-from clients.errors import StoreContention, Superseded
+from clients.errors import StoreContention, StoreUnsupported, Superseded
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
+from clients.pulsar.wire.subscription import TYPES
 from models.blue_green.claims import Stage
 from tests.unit.blue_green.test_differences import namespace
 from tests.unit.blue_green.test_topic_use import IN_USE, READY, TOPIC, task, topic
@@ -36,11 +37,14 @@ class _Green:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **subscriptions: SubscriptionStats) -> None:
         self.events: list[tuple[str, ...]] = []
         self.busy: set[str] = set()
+        self.types: tuple[str, ...] = TYPES
         self._subscriptions = subscriptions
 
         def open_subscription(_connection: object, _topic: TopicName, name: str, kind: str, **_: object) -> Any:
             if name in self.busy:
                 raise StoreContention(f"{name} has a consumer")
+            if kind not in self.types:
+                raise StoreUnsupported(f"doesn't support {kind} sub type!")
             self.events.append(("open", name, kind))
             return SimpleNamespace(close=lambda: self.events.append(("close", name)))
 
@@ -115,6 +119,17 @@ def test_a_consumer_of_a_client_is_faster(monkeypatch: pytest.MonkeyPatch) -> No
     assert [event for event in green.events if event[0] in _OPENED] == [("open", "s", "Exclusive"), ("close", "s")]
 
 
+def test_a_consumer_has_a_type_that_brokers_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers do not know the type of a subscription without consumers since they loaded its topic."""
+    green = _Green(monkeypatch, s=_sub())
+    green.types = ("Failover",)
+    restart_expiration(green.task(), green.guard(), [topic(TopicStats(subscriptions={"s": _sub(type="None")}))])
+    assert [event for event in green.events if event[0] in _OPENED] == [("open", "s", "Failover"), ("close", "s")]
+    green.types = ()
+    with pytest.raises(StoreUnsupported):
+        restart_expiration(green.task(), green.guard(), [topic(IN_USE)])
+
+
 def test_a_late_attempt_connects_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients may be on green by then, and an exclusive consumer would keep theirs out."""
     green = _Green(monkeypatch, s=_sub())
@@ -139,7 +154,7 @@ def test_a_late_attempt_connects_to_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 def test_expiration_starts_again_before_writes_are_held_back(
     monkeypatch: pytest.MonkeyPatch, policies: dict[str, Any], own: dict[str, Any], *, expires: bool
 ) -> None:
-    """The last step before writes are held back does it, for topics whose subscriptions expire, and for no others."""
+    """The step before writes are held back does it, for topics whose subscriptions expire, and for no others."""
     inventory = namespace(topic(READY, **own), **policies)
     restarted: list[TopicName] = []
 
@@ -147,7 +162,7 @@ def test_expiration_starts_again_before_writes_are_held_back(
         return inventory
 
     def restart(_task: object, _guard: object, topics: list[TopicInventory]) -> None:
-        restarted.extend(found.name for found in topics)
+        restarted.extend(expiring.name for expiring in topics)
 
     def ignore(*_: object, **__: object) -> None:
         return None
