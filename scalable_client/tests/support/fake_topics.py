@@ -127,6 +127,11 @@ class FakeSender:
         """True if its broker can be reached."""
         return not self._world.is_away
 
+    @property
+    def is_closed(self) -> bool:
+        """True once its client has begun to close it: it stores no more than the message at hand."""
+        return self._closed
+
     def last_sequence_id(self) -> int:
         """Return the highest sequence id of its name if deduplication is on, else -1."""
         return self._last

@@ -270,6 +270,11 @@ def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception) -> None:
     assert world.history()["k"] == [b"first", b"second", b"third"]
 
 
+def await_closed(world: FakeWorld) -> None:
+    """Wait until no sender would store what was given up: a producer closes it from another thread."""
+    wait_for("all senders are closed", lambda: all(sender.is_closed for sender in world.senders), 20)
+
+
 def test_a_timed_out_message_is_not_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that failed while no broker answered releases its memory, and is not stored afterwards."""
     # Otherwise a pause may be longer than the timeout of the next message.
@@ -287,6 +292,7 @@ def test_a_timed_out_message_is_not_stored_later(monkeypatch: pytest.MonkeyPatch
         # Callbacks come later than that, from another thread.
         producer.flush()
         assert all(isinstance(outcome, TimedOut) for [outcome] in outcomes.reported.values())
+        await_closed(world)
         world.is_away = False
         for number in range(10):
             producer.send(f"later-{number}".encode(), partition_key="k")
@@ -336,6 +342,7 @@ def test_a_split_after_a_timeout() -> None:
         wait_for("it is under way", lambda: queue.has_unresolved, 20)
         producer._queue.expire(float("inf"))  # pyright: ignore[reportPrivateUsage]
         wait_for("it fails", lambda: outcomes.reported[b"given up"], 20)
+        await_closed(world)
         world.is_away, world.segments[0].lose = False, 1
         for data in (b"second", b"third"):
             producer.send_async(data, outcomes.of(data), partition_key="k")
