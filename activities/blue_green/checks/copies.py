@@ -32,14 +32,16 @@ def check_copies(
     """
     if task.input.idle_subscriptions is not IdleSubscriptions.COPY:
         return
-    idle = [topic for topic in namespace.topics.values() if topic.persistent and _has_idle_backlog(topic)]
-    if not idle:
-        return
     policies = namespace.policies.raw
+    green = dict(_limits(policies, brokers))
+    idle = [topic for topic in namespace.topics.values() if topic.persistent and _has_idle_backlog(topic)]
+    # Before blue is asked, once for each namespace: most clusters have no such limits.
+    if not idle or not green:
+        return
     blue = dict(_limits(policies, task.blue.admin.brokers.runtime_configuration()))
     stricter = {
         name: limit
-        for name, limit in _limits(policies, brokers)
+        for name, limit in green.items()
         if name not in blue or limit < blue[name]  # mutant: blue-green/green-drops-what-is-copied
     }
     dropped = [
