@@ -45,6 +45,9 @@ _LESS_URGENT = 5
 _BYTECODE = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
 """Tests start Python hundreds of times, which takes twice as long where each start compiles all modules again."""
 
+_FOLDERS = Path(tempfile.gettempdir()) / f"pulsar-migrate-tests-{os.getuid()}"
+"""Where the folders of tests are, those of each job below its name; the logs of servers stay there after a failure."""
+
 
 class Job(NamedTuple):
     """Commands that run one after the other.
@@ -191,15 +194,18 @@ class Jobs:
         with tempfile.TemporaryFile() as output:
             code = 0
             for command in job.commands:
-                code = code or self._call(command, None if shown else output, nice=job.serverless and not shown)
+                code = code or self._call(job, command, None if shown else output, nice=job.serverless and not shown)
             output.seek(0)
             return Result(job, code, time.monotonic() - begun, output.read())
 
-    def _call(self, command: list[str], output: IO[bytes] | None, *, nice: bool) -> int:
+    def _call(self, job: Job, command: list[str], output: IO[bytes] | None, *, nice: bool) -> int:
+        # pytest keeps the folders of three runs below one root: with a common one, the last jobs delete the logs of
+        # those that failed.
+        folders = _FOLDERS / job.name.replace("/", "-")
+        folders.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, **_BYTECODE, "PYTEST_DEBUG_TEMPROOT": str(folders)}
         with self._changed:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **_BYTECODE}
-            )
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
             self._processes.append(process)
         if nice:
             os.setpriority(os.PRIO_PROCESS, process.pid, _LESS_URGENT)

@@ -102,3 +102,12 @@ def _waits_for_all(folder: Path, names: str, name: str) -> str:
         f"import pathlib, time\nfolder = pathlib.Path({str(folder)!r})\n(folder / {name!r}).touch()\n"
         f"while len([*folder.iterdir()]) < {len(names)}: time.sleep(0.01)"
     )
+
+
+def test_each_job_has_its_own_folders(capfd: pytest.CaptureFixture[str]) -> None:
+    """The tests of a job have a root for their folders that no other job's tests clean up."""
+    shows = "import os; print(os.environ['PYTEST_DEBUG_TEMPROOT'])"
+    assert execute([[job("faults/a", shows), job("faults/b", shows)]], 1) == 0
+    roots = [line for line in capfd.readouterr().out.splitlines() if "pulsar-migrate-tests" in line]
+    assert [Path(root).name for root in sorted(roots)] == ["faults-a", "faults-b"]
+    assert all(Path(root).is_dir() for root in roots)
