@@ -197,28 +197,37 @@ class Together:
         return [[arrival for arrival in arrivals if arrival.consumer == name] for name in names]
 
     def finish(self) -> None:
-        """Stop sending, and check that nothing is lost, and that the order of each key is kept unless it is a queue."""
-        counts = dict(self._sending.stop())
+        """Stop sending, and check that nothing is lost, and that the order of each key is kept unless it is a queue.
+
+        A segment that is sealed soon after a producer of the Java client has connected may leave its sends unanswered
+        for good (5.0.1): nothing is expected of these messages.
+        """
+        expected = in_order(self._sending.stop())
         self._java.stop_sending(30)
         (record,) = self._java.collect()[0]
-        counts |= Counter(message.key for message in record.sent)
         assert (record.errors, self._sending.failures) == ([], [])
-        expected = in_order(counts)
+        unanswered = {(message.key, message.number) for message in record.sent if message.acknowledged is None}
+        for message in record.sent:
+            if message.acknowledged is not None:
+                expected.setdefault(message.key, []).append(message.number)
+
+        def came(arrivals: list[Arrival]) -> dict[str, list[int]]:
+            return first_arrivals(arrival for arrival in arrivals if (arrival.key, arrival.number) not in unanswered)
 
         def is_all(arrivals: list[Arrival]) -> bool:
-            return {key: sorted(numbers) for key, numbers in first_arrivals(arrivals).items()} == expected
+            return {key: sorted(numbers) for key, numbers in came(arrivals).items()} == expected
 
         try:
             wait_for("all messages", lambda: all(map(is_all, self._by_share())), _LIMIT)
         finally:
-            total = sum(counts.values())
             for arrivals in self._by_share():
                 by_consumer = Counter(arrival.consumer for arrival in arrivals)
-                came = first_arrivals(arrivals)
-                lacking = {key: sorted({*numbers} - {*came.get(key, [])}) for key, numbers in expected.items()}
+                seen = came(arrivals)
+                lacking = {key: sorted({*numbers} - {*seen.get(key, [])}) for key, numbers in expected.items()}
                 shown = {key: f"{some[0]}-{some[-1]} ({len(some)})" for key, some in lacking.items() if some}
-                print(f"{total} messages, {len(arrivals)} arrivals by {by_consumer}; lacking, by key: {shown}")
+                total = sum(map(len, expected.values()))
+                print(f"{total} messages, {len(unanswered)} unanswered, {by_consumer} arrivals; lacking: {shown}")
         if self._kind is not Kind.QUEUE:
             for arrivals in self._by_share():
-                assert first_arrivals(arrivals) == expected
+                assert came(arrivals) == expected
         assert [reading.error for reading in self.readings] == [None] * len(self.readings)
