@@ -19,7 +19,7 @@ from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, ProgressUnit, Undo
-from models.lifecycle.waves import WavePolicy, WavesOutcome, WaveState
+from models.lifecycle.waves import WavesOutcome, WaveState
 from workflows.blue_green.grace import GraceWindow
 from workflows.blue_green.policy import POLICIES
 from workflows.blue_green.source import NamespaceSource
@@ -27,7 +27,7 @@ from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.precheck import not_ready, require_ready
 from workflows.lifecycle.start import read_start
 from workflows.lifecycle.throttled import ThrottledMigration
-from workflows.lifecycle.wave_steering import MigrationSteering, change_waves, changed_waves, no_more_items
+from workflows.lifecycle.wave_steering import MigrationInWaves, MigrationSteering
 from workflows.lifecycle.waves import Waves
 
 _SHOWN = 5
@@ -35,7 +35,9 @@ _UNDECIDED = "starts the migration"
 
 
 @workflow.defn
-class BlueGreenMigration(ThrottledMigration[BlueGreenInput, BlueGreenState]):
+class BlueGreenMigration(
+    MigrationInWaves[BlueGreenInput, BlueGreenState], ThrottledMigration[BlueGreenInput, BlueGreenState]
+):
     """Move all traffic of a blue Pulsar cluster to a green one (PIP-188)."""
 
     @workflow.init
@@ -192,23 +194,6 @@ class BlueGreenMigration(ThrottledMigration[BlueGreenInput, BlueGreenState]):
 
         await self.phases.undo(Phase.ROLLBACK, release)
         return ""
-
-    # Updates ----------------------------------------------------------------------------------------------------------
-
-    @workflow.update(name="change_waves", description="Change fields of the waves, from the next item on.")
-    def set_waves(self, change: dict[str, Any]) -> WavePolicy:
-        """Change fields of the waves, and return all."""
-        return change_waves(self, self.waves, change)
-
-    @set_waves.validator
-    def check_set_waves(self, change: dict[str, Any]) -> None:
-        """Refuse values that the input would refuse, and changes when no item starts any more."""
-        changed_waves(self, self.waves, change)
-
-    @property
-    def windows_too_late(self) -> str:
-        """Reason why change windows have no effect any more; empty while items start."""
-        return no_more_items(self, self.waves)
 
     # Inside -----------------------------------------------------------------------------------------------------------
 

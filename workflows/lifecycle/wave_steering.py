@@ -9,66 +9,72 @@ from pydantic import ValidationError
 from temporalio import workflow
 
 from models.base import faults
-from models.lifecycle.input import MigrationInput
 from models.lifecycle.policy import TWO_PERSONS
 from models.lifecycle.rates import RecentRates
+from models.lifecycle.state import StateT
 from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
 from models.lifecycle.units import format_value
 from models.lifecycle.waves import CHANGE_NOTE, Hold, WavePolicy, WavesOutcome, WaveStatus
 from workflows.lifecycle.caller import by
-from workflows.lifecycle.migration import Migration, refused
+from workflows.lifecycle.migration import InputT, Migration, refused
 from workflows.lifecycle.waves import Waves
 
 # Seconds in which the rate of items is measured, and between two counts.
 _RECENT, _APART = 3600.0, 5.0
 
 
-def changed_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[str, Any]) -> WavePolicy:
-    """Return the policy of waves with some fields changed.
+class MigrationInWaves(Migration[InputT, StateT]):
+    """Base of migrations that take items in waves. Arguments as in `Migration`.
 
-    Args:
-        migration: with the waves.
-        waves: with the current policy.
-        change: new values by field.
-
-    Raises:
-        ApplicationError: the input would refuse the policy, no item starts any more, or the change would avoid a
-            decision that needs two persons.
+    Attributes:
+        waves: of the items; set by the subclass.
     """
-    if too_late := no_more_items(migration, waves):
-        raise refused(too_late)
-    input: MigrationInput = migration.input
-    wanted = {**waves.state.policy.model_dump(), **change}
-    try:
-        input.changed(waves=wanted)
-        policy = WavePolicy.model_validate(wanted)
-    except ValidationError as error:
-        raise refused(f"the waves are wrong: {faults(error)}") from None
-    loosened = policy.loosened_from(waves.state.policy)
-    # mutant: shared/gates-open-for-one-person
-    if loosened and input.two_persons and migration.hold.after in TWO_PERSONS:
-        raise refused(
-            f"two persons must agree to what follows a gate or failures, and the new {', '.join(loosened)} would avoid "
-            "that; leave it out, and at each gate one sends `proceed`, and another one `approve`"
-        )
-    return policy
 
+    waves: Waves
 
-def no_more_items(migration: Migration[Any, Any], waves: Waves) -> str:
-    """Return why waves cannot be changed any more; empty while items start."""
-    state = migration.state
-    if migration.verbs.ended or state.undoing or state.committed or waves.state.outcome is not WavesOutcome.RUNNING:
-        return "no item starts any more, so the waves cannot be changed"
-    return ""
+    @workflow.update(name="change_waves", description="Change fields of the waves, from the next item on.")
+    def set_waves(self, change: dict[str, Any]) -> WavePolicy:
+        """Change fields of the waves, and return all."""
+        policy = self._changed(change)
+        self.waves.revise(policy)
+        fields = ", ".join(f"{name}: {format_value(getattr(policy, name))}" for name in change)
+        self.board.note(f"{CHANGE_NOTE}{fields}, changed{by()}")
+        return policy
 
+    @set_waves.validator
+    def check_set_waves(self, change: dict[str, Any]) -> None:
+        """Refuse values that the input would refuse, and changes when no item starts any more.
 
-def change_waves(migration: Migration[Any, Any], waves: Waves, change: Mapping[str, Any]) -> WavePolicy:
-    """Change fields of the policy of waves, from the next item on; return the policy."""
-    policy = changed_waves(migration, waves, change)
-    waves.revise(policy)
-    fields = ", ".join(f"{name}: {format_value(getattr(policy, name))}" for name in change)
-    migration.board.note(f"{CHANGE_NOTE}{fields}, changed{by()}")
-    return policy
+        Where two persons must agree, refuse a change that would avoid their decision.
+        """
+        self._changed(change)
+
+    @property
+    def windows_too_late(self) -> str:
+        """Reason why neither waves nor change windows have an effect any more; empty while items start."""
+        outcome = self.waves.state.outcome
+        if self.verbs.ended or self.state.undoing or self.state.committed or outcome is not WavesOutcome.RUNNING:
+            return "no item starts any more, so the waves cannot be changed"
+        return ""
+
+    def _changed(self, change: Mapping[str, Any]) -> WavePolicy:
+        if too_late := self.windows_too_late:
+            raise refused(too_late)
+        current = self.waves.state.policy
+        wanted = {**current.model_dump(), **change}
+        try:
+            self.input.changed(waves=wanted)
+            policy = WavePolicy.model_validate(wanted)
+        except ValidationError as error:
+            raise refused(f"the waves are wrong: {faults(error)}") from None
+        loosened = policy.loosened_from(current)
+        # mutant: shared/gates-open-for-one-person
+        if loosened and self.input.two_persons and self.hold.after in TWO_PERSONS:
+            raise refused(
+                f"two persons must agree to what follows a gate or failures, and the new {', '.join(loosened)} would "
+                "avoid that; leave it out, and at each gate one sends `proceed`, and another one `approve`"
+            )
+        return policy
 
 
 class MigrationSteering:

@@ -15,17 +15,16 @@ from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, ProgressUnit, Undo
-from models.lifecycle.waves import WavePolicy, WavesOutcome, WaveState
+from models.lifecycle.waves import WavesOutcome, WaveState
 from models.scalable_topic.namespace_input import KIND, ScalableNamespaceInput
 from models.scalable_topic.phases import NamespacePhase as Phase
 from models.scalable_topic.results import CleanedUp, Released, Survey
 from models.scalable_topic.state import NamespaceState
 from workflows.lifecycle.activity_calls import Call
-from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.precheck import not_ready, require_ready
 from workflows.lifecycle.start import read_start
 from workflows.lifecycle.tasks import cancel_and_wait
-from workflows.lifecycle.wave_steering import MigrationSteering, change_waves, changed_waves, no_more_items
+from workflows.lifecycle.wave_steering import MigrationInWaves, MigrationSteering
 from workflows.lifecycle.waves import Waves
 from workflows.scalable_topic.grace import GraceWindow
 from workflows.scalable_topic.policy import NAMESPACE_POLICIES
@@ -33,7 +32,7 @@ from workflows.scalable_topic.source import TopicSource
 
 
 @workflow.defn
-class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceState]):
+class ScalableNamespaceMigration(MigrationInWaves[ScalableNamespaceInput, NamespaceState]):
     """Make the topics of namespaces scalable, in waves (PIP-475)."""
 
     @workflow.init
@@ -156,23 +155,6 @@ class ScalableNamespaceMigration(Migration[ScalableNamespaceInput, NamespaceStat
 
         await self.phases.undo(Phase.ROLLBACK, release)
         return ""
-
-    # Updates ----------------------------------------------------------------------------------------------------------
-
-    @workflow.update(name="change_waves", description="Change fields of the waves, from the next item on.")
-    def set_waves(self, change: dict[str, Any]) -> WavePolicy:
-        """Change fields of the waves, and return all."""
-        return change_waves(self, self.waves, change)
-
-    @set_waves.validator
-    def check_set_waves(self, change: dict[str, Any]) -> None:
-        """Refuse values that the input would refuse, and changes when no item starts any more."""
-        changed_waves(self, self.waves, change)
-
-    @property
-    def windows_too_late(self) -> str:
-        """Reason why change windows have no effect any more; empty while items start."""
-        return no_more_items(self, self.waves)
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
