@@ -206,8 +206,9 @@ class RawProducer(Closeable):
         if isinstance(command, CommandSendError):
             if "is closed" in command.message:
                 return self._fenced()
-            what = f"storing messages of {self._topic}"
-            return refused(what, command.error, command.message, self._connection.server)
+            # Brokers give such a message the code of a failed metadata store, with which another attempt helps.
+            code = ServerError.NOT_ALLOWED if "must be encrypted" in command.message else command.error
+            return refused(f"storing messages of {self._topic}", code, command.message, self._connection.server)
         if isinstance(command, CommandCloseProducer):
             return self._fenced()
         if isinstance(command, CommandTopicMigrated):

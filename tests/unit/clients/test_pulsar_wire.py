@@ -52,6 +52,7 @@ from pulsar_wire.pulsar_api_pb2 import (
     CommandProducer,
     CommandProducerSuccess,
     CommandSend,
+    CommandSendError,
     CommandSendReceipt,
     CommandSuccess,
     MessageIdData,
@@ -269,17 +270,26 @@ def _fenced(asked: Command) -> list[Command]:
     return [CommandCloseProducer(producer_id=asked.producer_id, request_id=1)]
 
 
+def _unencrypted(asked: Command) -> list[Command]:
+    if not isinstance(asked, CommandSend):
+        return []
+    error, why = ServerError.METADATA, "Messages must be encrypted"
+    refusal = CommandSendError(producer_id=asked.producer_id, sequence_id=0, error=error, message=why)
+    return [refusal]
+
+
 _NOT_STORED: list[tuple[Answer, type[StoreError]]] = [
     (lambda asked: _receipt(asked, 0, EntryPosition((1 << 64) - 1, (1 << 64) - 1)), StoreConflict),
     (lambda asked: _receipt(asked, 5, EntryPosition(7, 3)), StoreContention),
     (_fenced, StoreContention),
+    (_unencrypted, StoreUnsupported),
     (lambda asked: [], StoreUnreachable),
 ]
 
 
 @pytest.mark.parametrize(("answer", "kind"), _NOT_STORED)
 def test_messages_that_are_not_stored(answer: Answer, kind: type[StoreError]) -> None:
-    """Dropped as a duplicate, answered out of turn, fenced, or not answered at all: none counts as stored."""
+    """Dropped as a duplicate, answered out of turn, fenced, refused, or not answered at all: none counts as stored."""
     stored: list[EntryPosition] = []
     with _broker(lambda asked: [*_greeting(asked), *answer(asked)]) as url, _producer(url, stored) as producer:
         if kind is StoreUnreachable:
