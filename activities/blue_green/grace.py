@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from itertools import islice
 
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, NamespaceGuard
 from activities.blue_green.namespace_redirect import records, urls_of
@@ -38,32 +37,41 @@ def census(task: BlueGreenTask) -> Census:
         drift.append(f"brokers of {task.input.cluster} no longer have the address of {task.input.green_cluster}")
     connections = {url: admin.brokers.connections() for url, admin in task.blue.brokers()}
     topics = {namespace: topics_of(task.blue.admin, namespace) for namespace in moved}
+    more, fewer = _changed_partitions(task, topics)
     return Census(
         topics=sum(map(len, topics.values())),
         connections=sum(connection.active for connection in connections.values()),
         opened={url: connection.opened for url, connection in connections.items()},
         drift=tuple(drift[:NAMED]),
         undrainable=tuple(why for namespace in undrained for why in _undrainable(task, namespace))[:NAMED],
-        more_partitions=tuple(islice(_more_partitions(task, topics), NAMED)),
+        more_partitions=tuple(more),
+        fewer_partitions=tuple(fewer),
     )
 
 
-def _more_partitions(task: AnyBlueGreenTask, topics: Mapping[str, Iterable[TopicName]]) -> Iterator[str]:
-    """Yield topics that have more partitions on green than on blue, in words.
+def _changed_partitions(
+    task: AnyBlueGreenTask, topics: Mapping[str, Iterable[TopicName]]
+) -> tuple[list[str], list[str]]:
+    """Return the first topics that have more partitions on green than on blue, and those that have fewer, in words.
 
     Args:
         task: the step.
         topics: blue's topics, each partition by itself, by namespace.
     """
+    more, fewer = list[str](), list[str]()
     blue, green = task.input.cluster, task.input.green_cluster
     # Without green the rest of the census is still of use.
     with suppress(StoreError):
         for namespace, listed in topics.items():
             here, there = map(_listed_partitions, (listed, topics_of(task.green.admin, namespace)))
-            for topic in [topic for topic, count in here.items() if count < there[topic]]:
-                # A partition that brokers of blue have deleted is in the metadata still, where clients find it.
-                if 0 < (count := _partitions(task.blue.admin, topic)) < there[topic]:
-                    yield f"{topic} has {there[topic]} partitions on {green}, and {count} on {blue}"
+            changed = [topic for topic, count in here.items() if count != there[topic]]
+            for topic, on_blue, on_green in ((topic, here[topic], there[topic]) for topic in changed):
+                admin, reasons = (task.blue.admin, more) if on_blue < on_green else (task.green.admin, fewer)
+                # A partition that brokers have deleted is in the metadata still, where clients find it.
+                if len(reasons) < NAMED and 0 < (count := _partitions(admin, topic)) < max(on_blue, on_green):
+                    counts = (count, on_green) if reasons is more else (on_blue, count)
+                    reasons.append(f"{topic} has {counts[1]} partitions on {green}, and {counts[0]} on {blue}")
+    return more, fewer
 
 
 def _listed_partitions(topics: Iterable[TopicName]) -> Counter[TopicName]:

@@ -216,6 +216,7 @@ class Census(Result):
         drift: settings that were changed since COMPLETE, in words.
         undrainable: the first topics that were unloaded before they were drained, and cannot be loaded, in words.
         more_partitions: the first topics that have more partitions on green than on blue, in words.
+        fewer_partitions: the first topics that have fewer partitions on green than on blue, in words.
     """
 
     topics: int = 0
@@ -224,6 +225,7 @@ class Census(Result):
     drift: tuple[str, ...] = ()
     undrainable: tuple[str, ...] = ()
     more_partitions: tuple[str, ...] = ()
+    fewer_partitions: tuple[str, ...] = ()
 
     def opened_since(self, before: Census) -> int:
         """Return the number of connections that were opened since an earlier census.

@@ -69,6 +69,11 @@ class GraceWindow:
                 f"{topic}: clients with the address of {self._input.cluster} do not find the new ones; give them the "
                 f"address of {self._input.green_cluster}"
             )
+        for topic in census.fewer_partitions:
+            self._board.alarm(
+                f"{topic}: clients that start with the address of {self._input.cluster} fail; give it as many "
+                f"partitions on {self._input.green_cluster}"
+            )
         self._state.facts.census = census
         self._board.publish()
         return census

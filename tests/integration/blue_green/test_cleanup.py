@@ -48,6 +48,8 @@ def test_a_partitioned_topic_that_is_new_on_blue_stays(clusters: Clusters) -> No
     assert steps.whole(grace.census).more_partitions == ()
     clusters.green_admin.topics.grow(moved, 3)
     assert steps.whole(grace.census).more_partitions == (f"{moved} has 3 partitions on green, and 2 on blue",)
+    clusters.blue_admin.topics.grow(moved, 4)
+    assert steps.whole(grace.census).fewer_partitions == (f"{moved} has 3 partitions on green, and 4 on blue",)
     clusters.blue_admin.topics.create_partitioned(new, 1)
     step = steps.whole(grace.clean_up)
     assert [item.path for item in step.refused] == [str(new.of_partition(0))]

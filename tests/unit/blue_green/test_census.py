@@ -34,7 +34,9 @@ def test_a_broker_that_came_or_went() -> None:
     assert Census().opened_since(before) == 0
 
 
-def census(monkeypatch: pytest.MonkeyPatch, blue: list[str], green: list[str] | None, partitions: int) -> Census:
+def census(
+    monkeypatch: pytest.MonkeyPatch, blue: list[str], green: list[str] | None, partitions: int, on_green: int = 0
+) -> Census:
     """Return the census of one namespace that has moved.
 
     Args:
@@ -42,6 +44,7 @@ def census(monkeypatch: pytest.MonkeyPatch, blue: list[str], green: list[str] | 
         blue: names of blue's topics.
         green: names of green's topics; None if green does not answer.
         partitions: how many partitions the metadata of blue's topics say.
+        on_green: how many those of green's topics say.
     """
 
     def names(_: str) -> list[str]:
@@ -54,6 +57,9 @@ def census(monkeypatch: pytest.MonkeyPatch, blue: list[str], green: list[str] | 
 
     def count(_: TopicName) -> int:
         return partitions
+
+    def green_count(_: TopicName) -> int:
+        return on_green
 
     def moved(_: object) -> dict[str, NamespaceClaim]:
         return {"acme/ord": NamespaceClaim.model_construct(stage=Stage.MOVED)}
@@ -75,7 +81,7 @@ def census(monkeypatch: pytest.MonkeyPatch, blue: list[str], green: list[str] | 
     task = SimpleNamespace(
         input=input,
         blue=SimpleNamespace(store=lambda: nullcontext(None), admin=blue_admin, brokers=lambda: ()),
-        green=SimpleNamespace(admin=SimpleNamespace(topics=SimpleNamespace(names=green_names))),
+        green=SimpleNamespace(admin=SimpleNamespace(topics=SimpleNamespace(names=green_names, partitions=green_count))),
     )
     return grace.census(cast("BlueGreenTask", task))
 
@@ -106,3 +112,23 @@ def test_partitions_that_clients_of_blue_do_not_find(
     result = census(monkeypatch, blue, green, partitions)
     assert result.more_partitions == ("persistent://acme/ord/t has 3 partitions on g, and 2 on b",) * named
     assert (result.topics, result.drift) == (len(blue), ())
+
+
+@pytest.mark.parametrize(
+    ("green", "partitions", "named"),
+    [
+        (_TWO, 2, True),
+        # A partition that is not listed, and that clients still find.
+        (_TWO, 3, False),
+        # A topic that clients have deleted on green.
+        ([], 0, False),
+        (None, 2, False),
+    ],
+)
+def test_partitions_that_green_lacks(
+    monkeypatch: pytest.MonkeyPatch, green: list[str] | None, partitions: int, *, named: bool
+) -> None:
+    """A topic with fewer partitions on green is named: clients that start with blue's address do not find the rest."""
+    result = census(monkeypatch, _THREE, green, 3, partitions)
+    assert result.fewer_partitions == ("persistent://acme/ord/t has 2 partitions on g, and 3 on b",) * named
+    assert (result.more_partitions, result.drift) == ((), ())

@@ -232,6 +232,16 @@ async def test_new_partitions_on_green_are_an_alarm(stage: Harness) -> None:
     await run.report()
 
 
+async def test_partitions_that_green_lacks_are_an_alarm(stage: Harness) -> None:
+    """Partitions that only blue has are shown in red in the window, with the cure."""
+    run = await stage.start(Script(census=Census(fewer_partitions=("persistent://acme/audit/log has 2 partitions",))))
+    status = await run.until(lambda status: bool(status.alarms))
+    assert "has 2 partitions: clients that start with the address of" in status.alarms[0]
+    assert status.alarms[0].endswith("give it as many partitions on green")
+    await run.signal(Verb.PROCEED)
+    await run.report()
+
+
 async def test_undrained_topics_are_reported(stage: Harness) -> None:
     """Namespaces for whose topics load shedding stays off are named."""
     run = await stage.start(Script(complete=Completion(flagged=False, not_moved=1, undrained=("acme/audit",))))
