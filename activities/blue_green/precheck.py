@@ -26,7 +26,7 @@ from activities.blue_green.checks.green import (
     judge,
 )
 from activities.blue_green.checks.names import check_namespace_names, check_patterns, check_topics
-from activities.blue_green.checks.use import TopicUse, check_expiry
+from activities.blue_green.checks.use import TopicUse, check_expiry, pending_acknowledgements
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask
 from activities.blue_green.failback import after_failback
 from activities.blue_green.listing import namespaces_of, selected
@@ -138,7 +138,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         redirected, blue_records = redirected_namespaces(task, store, names), records(store)
     with task.green.store() as store:
         green_records = records(store)
-    usage, lines, missing = _Usage(lacking_address(task.input.green)), list[str](), 0
+    usage, lines, missing = _usage(task, [name for name in names if name not in redirected]), list[str](), 0
     census, settings = FeatureCensus(task.input.cluster), task.green.admin.brokers.runtime_configuration()
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
@@ -189,6 +189,13 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         replicated_to=tuple(sorted(usage.replicated_to)),
     )
     return _covered(task, result, census, names)
+
+
+def _usage(task: AnyBlueGreenTask, namespaces: Sequence[str]) -> _Usage:
+    """Return the usage of namespaces as far as the metadata store knows it."""
+    with task.blue.store() as store:
+        logs = [log for namespace in namespaces for log in pending_acknowledgements(store, namespace)]
+    return _Usage(lacking_address(task.input.green), use=TopicUse(transaction_topics=logs))
 
 
 def _unusable(task: AnyBlueGreenTask, findings: Findings) -> Precheck:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import unquote_plus
 
 from activities.blue_green.checks.client_versions import cannot_follow, lacking_address
 from activities.blue_green.checks.copies import check_copies
@@ -16,6 +17,7 @@ from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.topics import check_topic, topics_of
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.await_on_brokers import LOOK_EVERY
+from clients.cas.store import CasReader
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName
@@ -107,9 +109,10 @@ class TopicUse:
         if not self.transaction_topics or self.transactional:
             return ""
         return (
-            "transactions were used, but no topic takes part in one now. Clients that use them must not be redirected: "
-            "stop them until the flip is complete, and start them with green's address. Records of transactions are "
-            f"in {summarize(sorted(self.transaction_topics))}"
+            "transactions were used, but no topic takes messages of one now. Clients that use them, also if they only "
+            "acknowledge messages in them, must not be redirected: acknowledgements on green are never committed, nor "
+            "aborted. Stop them until the flip is complete, and start them with green's address. Records of "
+            f"transactions are in {summarize(sorted(self.transaction_topics))}"
         )
 
 
@@ -181,10 +184,22 @@ def expirations_of(namespace: NamespaceInventory, brokers: Mapping[str, str]) ->
 
 def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:
     """Return whether a brokers' topic has records of transactions: topics of snapshots also exist without them."""
-    if _PENDING_ACKNOWLEDGEMENTS in name.topic:
-        return True
     stats = check_topic(task.blue.admin, name).stats
     return stats is None or stats.storage_size > 0
+
+
+def pending_acknowledgements(store: CasReader, namespace: str) -> list[str]:
+    """Return the logs in which brokers keep acknowledgements of transactions.
+
+    Brokers do not list them as topics, and count no transaction in a topic that is only consumed in transactions.
+
+    Args:
+        store: blue's metadata store.
+        namespace: `tenant/namespace`.
+    """
+    folder = f"/managed-ledgers/{namespace}/persistent"
+    names = map(unquote_plus, store.children(folder))
+    return [f"persistent://{namespace}/{name}" for name in names if name.endswith(_PENDING_ACKNOWLEDGEMENTS)]
 
 
 def _still_down(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[str]:

@@ -150,6 +150,11 @@ def test_transactions(with_transactions: Clusters, toolchain: Toolchain, tmp_pat
     before = steps.whole(precheck)
     assert (causes(before), before.questions) == ({}, ())
     with JavaMessages(toolchain, tmp_path) as java:
+        java.transact(clusters.blue.broker_url, str(plain), [], subscription="s", acknowledge=[b"plain"], commit=True)
+        acknowledged = steps.whole(precheck)
+        assert causes(acknowledged) == {}
+        assert "transactions were used" in acknowledged.questions[0]
+        assert acknowledged.questions[0].endswith(f"{plain}-s__transaction_pending_ack")
         for commit in (True, False):
             java.transact(clusters.blue.broker_url, str(used), [b"in"], subscription="s", acknowledge=[], commit=commit)
     blockers = causes(steps.whole(precheck))

@@ -10,12 +10,19 @@ from typing import Any, cast
 import pytest
 
 from activities.blue_green.checks.clusters import check_replication
-from activities.blue_green.checks.use import TopicUse, await_movable, check_expiry, require_movable
+from activities.blue_green.checks.use import (
+    TopicUse,
+    await_movable,
+    check_expiry,
+    pending_acknowledgements,
+    require_movable,
+)
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.write_limit import unfinished_of
 from activities.lifecycle.context import Deadline
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory, TopicPartition, is_system_topic, is_transaction_topic
+from clients.cas.store import CasReader
 from clients.errors import StoreConflict
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import Client, EntryHead, InternalInfo, ReplicationStats, SubscriptionStats, TopicStats
@@ -180,6 +187,20 @@ def test_a_backlog_of_replication_is_a_warning() -> None:
     use.judge(task(), findings)
     assert findings.blockers == []
     assert f"{TOPIC} (7 messages for west)" in findings.warnings[0]
+
+
+def test_acknowledgements_in_transactions() -> None:
+    """Brokers' logs of such acknowledgements are found in the metadata store: brokers do not list them as topics."""
+
+    def children(path: str) -> list[str]:
+        assert path == "/managed-ledgers/acme/ord/persistent"
+        return ["t", "t-s__transaction_pending_ack", "%C3%A4-s__transaction_pending_ack"]
+
+    store = cast("CasReader", SimpleNamespace(children=children))
+    logs = [f"persistent://acme/ord/{name}-s__transaction_pending_ack" for name in ("t", "ä")]
+    assert pending_acknowledgements(store, "acme/ord") == logs
+    use = TopicUse(transaction_topics=logs)
+    assert use.question.endswith(", ".join(logs))
 
 
 def test_topics_of_transactions() -> None:
