@@ -13,7 +13,7 @@ from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.tenants import Tenant
-from clients.pulsar.admin.topics import TopicStats
+from clients.pulsar.admin.topics import Client, TopicStats
 from models.blue_green.differences import Difference, DifferenceKind
 from models.lifecycle.failures import Blocker, summarize
 from models.releases import DEFAULTS, Release
@@ -224,8 +224,8 @@ class _ClientLimit(NamedTuple):
 
     Attributes:
         of_brokers: name in the brokers' configuration.
-        of_namespace: name among a namespace's policies.
-        of_topic: name among a topic's policies.
+        of_namespace: name among a namespace's policies; empty if there is none.
+        of_topic: name among a topic's policies; likewise.
         what: what is limited.
         counts: function that returns the numbers in a topic; each must be within the limit.
     """
@@ -249,6 +249,19 @@ def _consumers(stats: TopicStats) -> list[int]:
     return [sum(_consumers_of_each(stats))]
 
 
+def _of_each_address(clients: Iterable[Client]) -> list[int]:
+    """Return how many clients each address has; brokers do not compare ports."""
+    return [*Counter((client.address or "").rpartition(":")[0] for client in clients).values()]
+
+
+def _producers_of_each_address(stats: TopicStats) -> list[int]:
+    return _of_each_address(stats.publishers)
+
+
+def _consumers_of_each_address(stats: TopicStats) -> list[int]:
+    return _of_each_address(client for sub in stats.subscriptions.values() for client in sub.consumers)
+
+
 _CLIENT_LIMITS = (
     _ClientLimit(
         "maxProducersPerTopic",
@@ -270,6 +283,20 @@ _CLIENT_LIMITS = (
         "maxConsumersPerSubscription",
         "consumers in one subscription",
         _consumers_of_each,
+    ),
+    _ClientLimit(
+        "maxSameAddressProducersPerTopic",
+        "",
+        "",
+        "producers of one address",
+        _producers_of_each_address,
+    ),
+    _ClientLimit(
+        "maxSameAddressConsumersPerTopic",
+        "",
+        "",
+        "consumers of one address",
+        _consumers_of_each_address,
     ),
 )
 _SUBSCRIPTIONS = "maxSubscriptionsPerTopic"

@@ -107,6 +107,23 @@ def test_limits_that_green_alone_has(limit: str, enough: int, policy: str, own: 
     assert codes({}, {own: 9}, on_green({own: 9}, **{policy: enough - 1})) == []
 
 
+@pytest.mark.parametrize(
+    ("limit", "most"), [("maxSameAddressProducersPerTopic", 2), ("maxSameAddressConsumersPerTopic", 3)]
+)
+def test_limits_on_clients_of_one_address(limit: str, most: int) -> None:
+    """Green's brokers must take all clients that a topic has from one address, whatever their ports."""
+    h, other = (tuple(Client(address=f"/{host}:{port}") for port in (1, 2)) for host in ("h", "[0:0:0:0:0:0:0:1]"))
+    subs = {name: SubscriptionStats(consumers=clients) for name, clients in (("a", h), ("b", (h[0], *other)))}
+    topic = TopicInventory(
+        TOPIC, parts=(TopicPartition(TOPIC, TopicStats(publishers=(*h, *other), subscriptions=subs)),)
+    )
+
+    def refusals(value: int) -> list[str]:
+        return [blocker.code for blocker in green_quotas(green(**{limit: str(value)}), namespace(topic), None)]
+
+    assert [refusals(value) for value in (most - 1, most, 0)] == [["GREEN_QUOTA"], [], []]
+
+
 def test_types_of_subscriptions() -> None:
     """Green's brokers must allow each type that has consumers, unless a policy says which are allowed."""
     allowed = {"subscriptionTypesEnabled": "[Exclusive, Shared, Failover]"}
