@@ -26,6 +26,7 @@ from activities.blue_green.checks.green import (
     judge,
 )
 from activities.blue_green.checks.names import check_namespace_names, check_patterns, check_topics
+from activities.blue_green.checks.settings import compared_settings
 from activities.blue_green.checks.use import TopicUse, check_expiry, pending_acknowledgements
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask
 from activities.blue_green.failback import after_failback
@@ -130,8 +131,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
     names = check_namespace_names(findings, names)
     check_redirect(findings, task.blue.release, task.input.green)
     check_green(task, findings, names)
-    isolated = "the isolation of namespaces"
-    findings.check(isolated, lambda: check_isolation(task, findings, names), of="GREEN")
+    findings.check("the isolation of namespaces", lambda: check_isolation(task, findings, names), of="GREEN")
     check_clients(task, findings, names)
     recreated = check_failback(task, findings, names)
     with task.blue.store() as store:
@@ -140,6 +140,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         green_records = records(store)
     usage, lines, missing = _usage(task, [name for name in names if name not in redirected]), list[str](), 0
     census, settings = FeatureCensus(task.input.cluster), task.green.admin.brokers.runtime_configuration()
+    compared = compared_settings(task)
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in redirected:
@@ -154,7 +155,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         if green is not None:
             green = after_failback(green, recreated, green_records.get(name), task.input.green_cluster)
         usage.replicated_to |= check_replication(task, findings, blue)
-        check_fit(task, findings, blue, green, settings)
+        check_fit(task, findings, blue, green, settings, compared=compared)
         check_expiry(task, findings, blue, settings)
         check_resource_group(task, findings, blue)
         blue = check_topics(task, findings, blue)

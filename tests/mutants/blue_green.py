@@ -15,6 +15,7 @@ _DRAIN = "tests/unit/blue_green/test_drain.py"
 _LOAD = "tests/unit/blue_green/test_load.py"
 _FIT = "tests/unit/blue_green/test_fit.py"
 _DIFFERENCES = "tests/unit/blue_green/test_differences.py"
+_SETTINGS = "tests/unit/blue_green/test_settings.py"
 _LATE_SUBSCRIPTIONS = "tests/unit/blue_green/test_late_subscriptions.py"
 _LATE = "tests/integration/blue_green/test_late.py"
 _IDLE_BACKLOGS = "tests/integration/blue_green/test_idle_backlogs.py"
@@ -133,7 +134,10 @@ MUTANTS = mutants(
         },
         _DIFFERENCES: {
             "blue-green/policies-of-green-alone-pass": swap("value", "not value"),
-            "blue-green/settings-of-green-pass": becomes("False"),
+            "blue-green/settings-of-green-pass": becomes("True"),
+        },
+        _SETTINGS: {
+            "blue-green/settings-that-topics-use-pass": becomes("False"),
         },
         _LATE: {
             "blue-green/flip-without-what-came-late": drop,
@@ -350,6 +354,7 @@ MUTANTS = mutants(
             "blue-green/cluster-without-an-address": drop,
         },
         "tests/unit/blue_green/test_recheck.py": {
+            "blue-green/settings-are-compared-once": drop,
             "blue-green/topics-that-clients-terminated-pass": drop,
         },
     }

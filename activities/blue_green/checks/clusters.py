@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.checks.quotas import broker_differences
+from activities.blue_green.checks.settings import settings_by_broker
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.listing import is_v1, namespaces_of
 from activities.blue_green.namespace_redirect import conflicting_redirect, urls_of
@@ -23,7 +23,7 @@ from clients.cas.store import CasReader
 from clients.errors import StoreError
 from clients.pulsar.admin.brokers import broker_addresses, registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
@@ -86,12 +86,11 @@ def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:
 
 def check_stricter(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Note a blocker for each broker of green that refuses or filters messages that blue's brokers accept."""
-    blue = task.blue.admin.brokers.runtime_configuration()
-    for name, admin in task.green.brokers():
-        with suppress(AdminUnreachable):
-            for difference in broker_differences(blue, admin.brokers.runtime_configuration()):
-                if difference.blocks:
-                    findings.block("GREEN_BROKERS_DIFFER", f"{name}: {difference}", "set green's brokers as blue's")
+    of_blue = settings_by_broker(task.blue).values()
+    for name, green in settings_by_broker(task.green).items():
+        for difference in {difference: None for blue in of_blue for difference in broker_differences(blue, green)}:
+            if difference.blocks:
+                findings.block("GREEN_BROKERS_DIFFER", f"{name}: {difference}", "set green's brokers as blue's")
 
 
 def _sides(task: AnyBlueGreenTask) -> tuple[Side, Side]:

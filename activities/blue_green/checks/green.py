@@ -10,11 +10,13 @@ from activities.blue_green.checks.clusters import check_stricter
 from activities.blue_green.checks.quotas import (
     are_defaults,
     broker_differences,
+    effects,
     green_clusters,
     green_quotas,
     green_room,
     is_default,
 )
+from activities.blue_green.checks.settings import ComparedSettings, check_settings, settings_by_broker
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.failback import terminated_topics
 from activities.blue_green.listing import namespaces_of
@@ -38,18 +40,9 @@ _SWEEP = "clusterMigrationCheckDurationSeconds"
 def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
     """Check limits, tenants and brokers' default settings of green."""
     findings.blockers += green_room(task.green.admin, namespaces)
-    configurations = (admin.brokers.runtime_configuration() for admin in (task.blue.admin, task.green.admin))
-    releases = task.blue.release, task.green.release
     check_stricter(task, findings)
-    for difference in broker_differences(*configurations):
-        if difference.blocks:
-            continue
-        notes = [str(difference)]
-        if are_defaults(difference, *releases):
-            notes.append("both are defaults")
-        if is_default(difference):
-            notes.append("it applies to namespaces without a policy of their own")
-        findings.warn("; ".join(notes))
+    _compare_brokers(task, findings)
+    releases = task.blue.release, task.green.release
     if behaviours := behaviour_differences(*releases, task.input.kind):
         blue, green = releases
         findings.warn(
@@ -63,14 +56,37 @@ def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence
             judge(task, findings, f"tenant {tenant}", differing)
 
 
+def _compare_brokers(task: AnyBlueGreenTask, findings: Findings) -> None:
+    """Warn of settings of green's brokers that differ from blue's."""
+    releases = task.blue.release, task.green.release
+    of_blue, of_green = settings_by_broker(task.blue).values(), settings_by_broker(task.green)
+    brokers: dict[Difference, list[str]] = {}
+    for broker, there in of_green.items():
+        for difference in {difference: None for here in of_blue for difference in broker_differences(here, there)}:
+            brokers.setdefault(difference, []).append(broker)
+    for difference, differing in brokers.items():
+        if difference.blocks:
+            continue
+        notes = [str(difference), *effects(task.input.green_cluster, difference)]
+        if are_defaults(difference, *releases):
+            notes.append("both are defaults")
+        if is_default(difference):
+            notes.append("it applies to namespaces without a policy of their own")
+        if len(differing) < len(of_green):
+            notes.append(f"on {summarize(differing)}")
+        findings.warn("; ".join(notes))
+
+
 def check_fit(
     task: AnyBlueGreenTask,
     findings: Findings,
     blue: NamespaceInventory,
     green: NamespaceInventory | None,
     brokers: Mapping[str, str],
+    *,
+    compared: Sequence[ComparedSettings],
 ) -> None:
-    """Check the limits of green that a namespace would exceed, topics that go there, and the clusters that it needs.
+    """Check limits and settings of green that a namespace does not fit, and the clusters that it needs.
 
     Args:
         task: the step.
@@ -78,8 +94,10 @@ def check_fit(
         blue: namespace of blue.
         green: the same namespace on green; None if green does not have it.
         brokers: settings of green's brokers.
+        compared: settings of brokers of both sides.
     """
     findings.blockers += green_quotas(task.green.admin, blue, green)
+    check_settings(task, findings, blue, green, compared)
     check_deletion(task, findings, blue, green.policies if green else None, brokers)
     tenant = read_tenant(task.blue.admin, blue.name.partition("/")[0])
     if tenant is not None:

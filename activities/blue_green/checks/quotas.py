@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from activities.blue_green.checks.settings import elements, stricter_settings
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.provisioning.translation import cluster_names
 from activities.pulsar.topic_inventory import TopicInventory
@@ -67,13 +68,21 @@ _DEFAULTS = (
 # Settings that apply to the whole cluster.
 _OF_CLUSTER = (
     "acknowledgmentAtBatchIndexLevelEnabled",
+    "anonymousUserRole",
     "authenticateOriginalAuthData",
+    "brokerMaxConnections",
+    "brokerMaxConnectionsPerIp",
+    "enableNonPersistentTopics",
+    "enablePersistentTopics",
     "encryptionRequireOnProducer",
     "entryFilterNames",
     "loadBalancerLoadPlacementStrategy",
     "loadBalancerLoadSheddingStrategy",
     "loadManagerClassName",
+    "maxConsumerMetadataSize",
+    "strictlyVerifySubscriptionName",
     "subscriptionKeySharedEnable",
+    "subscriptionRedeliveryTrackerEnabled",
     "systemTopicEnabled",
     "tlsHostnameVerificationEnabled",
     "topicLevelPoliciesEnabled",
@@ -95,27 +104,24 @@ def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> lis
             kind=DifferenceKind.DIFFERS,
             blue=blue[name],
             green=green[name],
-            harmless=not _is_harmful(name, blue[name], green[name]),
+            # What only some topics use is checked with these.
+            # mutant: blue-green/settings-of-green-pass
+            harmless=all(setting.uses for setting in stricter_settings(name, blue[name], green[name])),
         )
         for name in (*_DEFAULTS, *_OF_CLUSTER)
-        if name in blue and name in green and _plain(blue[name]) != _plain(green[name])
+        if name in blue and name in green and elements(blue[name]) != elements(green[name])
     ]
 
 
-def _is_harmful(name: str, blue: str, green: str) -> bool:
-    """Return whether green's setting may refuse or filter messages that blue accepts."""
-    match name:
-        case "maxMessageSize":
-            return int(green) < int(blue)
-        case "encryptionRequireOnProducer":
-            return green == "true"  # mutant: blue-green/settings-of-green-pass
-        case "subscriptionKeySharedEnable":
-            return green == "false"
-        case "entryFilterNames":
-            # If green has no filters, the feature census asks the operator.
-            return bool(any(_plain(green)))
-        case _:
-            return False
+def effects(green: str, difference: Difference) -> list[str]:
+    """Return what clients notice of a difference where green's brokers are stricter.
+
+    Args:
+        green: name of green.
+        difference: one of `broker_differences`.
+    """
+    name = difference.path.removeprefix(_BROKERS)
+    return [f"{green} {setting.effect}" for setting in stricter_settings(name, difference.blue, difference.green)]
 
 
 def is_default(difference: Difference) -> bool:
@@ -324,7 +330,7 @@ def _refused_types(limits: _Limits, inventory: NamespaceInventory, topics: Itera
     # Policies of the namespace and of its topics take precedence, and are copied.
     if inventory.policies.raw.get("subscription_types_enabled") or _TYPES not in limits.values:
         return []
-    allowed = _plain(limits.values[_TYPES])
+    allowed = elements(limits.values[_TYPES])
     refused = [
         f"{topic.name} {sub.name} ({sub.type})"
         for topic in topics
@@ -385,11 +391,6 @@ class _Limits(NamedTuple):
     def _limit(self, name: str) -> int:
         # 0 means unlimited.
         return int(self.values.get(name) or 0)
-
-
-def _plain(value: str) -> list[str]:
-    # Brokers report sets in any order.
-    return sorted(value.strip("[]").split(", "))
 
 
 def _parts(topic: TopicInventory) -> list[str]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from activities.blue_green.checks.clusters import check_replication, check_running
 from activities.blue_green.checks.green import check_deletion
 from activities.blue_green.checks.names import check_shadows, check_terminated
+from activities.blue_green.checks.settings import check_settings, compared_settings
 from activities.blue_green.checks.use import check_expiry, expirations_of
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.listing import scalable_topics
-from activities.blue_green.provisioning.inventory import read_namespace
+from activities.blue_green.provisioning.inventory import NamespaceInventory, read_namespace
 from activities.blue_green.topics import check_topic
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
@@ -85,7 +86,7 @@ def _sent_back(admin: PulsarAdminReader, namespaces: Sequence[str]) -> Iterator[
 def recheck_namespaces(
     task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]
 ) -> list[tuple[NamespaceGuard, list[TopicInventory]]]:
-    """Repeat PRECHECK's checks of replication, shadow and terminated topics, expiry, deletion and unknown features.
+    """Repeat PRECHECK's checks of replication, shadow and terminated topics, expiry, deletion, settings and features.
 
     Returns:
         The topics of blue whose subscriptions expire on green, by namespace.
@@ -97,7 +98,7 @@ def recheck_namespaces(
     if not guards:
         return expiring
     findings, census = Findings(), FeatureCensus(task.input.cluster)
-    settings = task.green.admin.brokers.runtime_configuration()
+    settings, compared = task.green.admin.brokers.runtime_configuration(), compared_settings(task)
     for guard in guards:
         blue = read_namespace(task.blue.admin, guard.namespace, task.context.check)
         if blue is None:
@@ -106,7 +107,10 @@ def recheck_namespaces(
         check_shadows(findings, task.input.green_cluster, blue)
         check_terminated(task, findings, blue)  # mutant: blue-green/topics-that-clients-terminated-pass
         check_expiry(task, findings, blue, settings)
-        check_deletion(task, findings, blue, _policies_on_green(task, guard.namespace), settings)
+        policies = _policies_on_green(task, guard.namespace)
+        check_deletion(task, findings, blue, policies, settings)
+        green = policies and NamespaceInventory(guard.namespace, policies, {})
+        check_settings(task, findings, blue, green, compared)  # mutant: blue-green/settings-are-compared-once
         expiring.append((guard, [blue.topics[name] for name in expirations_of(blue, settings)]))
         for topic in blue.topics.values():
             census.add_topic(topic)

@@ -363,6 +363,7 @@ def test_defaults_of_brokers() -> None:
         ("entryFilterNames", "[]", "[a]", True),
         ("entryFilterNames", "[a]", "[]", False),
         ("maxMessageSize", "5", "10", False),
+        ("enablePersistentTopics", "true", "false", True),
     ],
 )
 def test_settings_that_would_stop_clients(name: str, blue: str, green: str, *, blocks: bool) -> None:

@@ -248,8 +248,8 @@ def test_each_broker_of_green_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
         return ()
 
     silent = SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=refuse))
-    there = [("a", broker("false")), ("b", broker("true")), ("c", silent)]
-    task = SimpleNamespace(blue=SimpleNamespace(admin=broker("false")), green=SimpleNamespace(brokers=lambda: there))
+    here, there = [("d", broker("false"))], [("a", broker("false")), ("b", broker("true")), ("c", silent)]
+    task = SimpleNamespace(blue=SimpleNamespace(brokers=lambda: here * 2), green=SimpleNamespace(brokers=lambda: there))
     monkeypatch.setattr(clusters, "_sides", no_sides)
     findings = Findings()
     check_running(cast("BlueGreenTask", task), findings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -71,6 +72,29 @@ def test_a_policy_that_came_to_green(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = task()
     monkeypatch.setattr(batch.green.admin.namespaces, "policies", policies)
     with pytest.raises(ApplicationError, match=r"\[GREEN_DELETES_TOPICS\]"):
+        recheck_namespaces(batch, guards())
+
+
+def test_settings_that_topics_use_since_the_precheck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that came to green since PRECHECK, and is stricter than blue's brokers, stops the batch."""
+
+    def read(*_: object) -> NamespaceInventory:
+        return namespace(topic(IN_USE))
+
+    def policies(_: str) -> Policies:
+        return namespace(deduplicationEnabled=False).policies
+
+    def brokers() -> list[tuple[str, SimpleNamespace]]:
+        settings = {"brokerDeduplicationEnabled": "true"}
+        return [("b", SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: settings)))]
+
+    monkeypatch.setattr(readiness, "read_namespace", read)
+    batch = task()
+    for cluster in (batch.blue, batch.green):
+        monkeypatch.setattr(cluster, "brokers", brokers)
+    recheck_namespaces(batch, guards())
+    monkeypatch.setattr(batch.green.admin.namespaces, "policies", policies)
+    with pytest.raises(ApplicationError, match=r"\[GREEN_BROKERS_DIFFER\]"):
         recheck_namespaces(batch, guards())
 
 

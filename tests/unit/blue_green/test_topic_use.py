@@ -72,12 +72,14 @@ def task(*reads: TopicStats, info: InternalInfo | None = None, **fields: object)
         SimpleNamespace(
             input=BlueGreenInput.model_validate({**needed, "quiesce_timeout": "PT1M", **fields}),
             blue=SimpleNamespace(
-                admin=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names, internal_info=internal_info))
+                admin=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names, internal_info=internal_info)),
+                brokers=list,
             ),
             green=SimpleNamespace(
                 admin=SimpleNamespace(
                     brokers=SimpleNamespace(runtime_configuration=dict), namespaces=SimpleNamespace(policies=absent)
-                )
+                ),
+                brokers=list,
             ),
             each=each,
             context=SimpleNamespace(

@@ -1,0 +1,350 @@
+"""Settings with which brokers of green refuse clients that blue serves, or deliver their messages otherwise.
+
+Most are defaults: a policy of the topic or of its namespace takes precedence. Policies of blue are copied, and green
+may have more. So what counts is the value that a topic has on each side, and whether blue uses what differs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from activities.blue_green.context import AnyBlueGreenTask
+from activities.blue_green.provisioning.inventory import NamespaceInventory
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.pulsar_cluster import PulsarCluster
+from activities.pulsar.topic_inventory import TopicInventory
+from clients.pulsar.admin.errors import AdminUnreachable
+from models.lifecycle.failures import summarize
+
+Comparison = Callable[[str, str], bool]
+"""Returns whether green's value is stricter than blue's."""
+ComparedSettings = tuple[Mapping[str, str], Mapping[str, str]]
+"""Settings of a broker of blue and of one of green."""
+Use = Callable[[TopicInventory, str], bool]
+"""Returns whether a topic of blue uses what brokers with a value of green refuse, or do otherwise."""
+
+_REDELIVERING = ("Shared", "Key_Shared")
+# Names that brokers accept with strictlyVerifySubscriptionName (NamedEntity in 4.0.8 and 5.0.1).
+_PLAIN_NAME = re.compile(r"[-=:.\w]*", re.ASCII)
+# Checks of each strategy, in both of the spellings that policies have; UNDEFINED is FULL.
+_BACKWARD, _FORWARD = {"backward"}, {"forward"}
+_ALL_BACKWARD, _ALL_FORWARD = {"backward", "all backward"}, {"forward", "all forward"}
+_FULL = _BACKWARD | _FORWARD
+_NONE_IS_NEW = _ALL_BACKWARD | _ALL_FORWARD | {"none is new"}
+_CHECKS: Mapping[str, set[str]] = {
+    "ALWAYSCOMPATIBLE": set(),
+    "BACKWARD": _BACKWARD,
+    "FORWARD": _FORWARD,
+    "FULL": _FULL,
+    "BACKWARDTRANSITIVE": _ALL_BACKWARD,
+    "FORWARDTRANSITIVE": _ALL_FORWARD,
+    "FULLTRANSITIVE": _ALL_BACKWARD | _ALL_FORWARD,
+    "ALWAYSINCOMPATIBLE": _NONE_IS_NEW,
+    "AUTOUPDATEDISABLED": _NONE_IS_NEW,
+}
+
+
+def elements(value: str) -> list[str]:
+    """Return the elements of a setting in one order, since brokers report sets in any order."""
+    return sorted(value.strip("[]").split(", "))
+
+
+def _turned_on(blue: str, green: str) -> bool:
+    return (blue, green) == ("false", "true")
+
+
+def _turned_off(blue: str, green: str) -> bool:
+    return (blue, green) == ("true", "false")
+
+
+def _lower(blue: str, green: str) -> bool:
+    # 0 means unlimited.
+    return int(green) > 0 and (int(blue) <= 0 or int(green) < int(blue))
+
+
+def _filters(blue: str, green: str) -> bool:
+    # If green has no filters, the feature census asks the operator.
+    return any(elements(green)) and elements(green) != elements(blue)
+
+
+def _checks_more(blue: str, green: str) -> bool:
+    checks_of_blue, checks_of_green = (_CHECKS.get(value.replace("_", "").upper(), _FULL) for value in (blue, green))
+    return bool(checks_of_green - checks_of_blue)
+
+
+def _is_missing(blue: str, green: str) -> bool:
+    return not green and bool(blue)
+
+
+def _unseen(*_: object) -> bool:
+    """Return False: brokers do not report whether clients use it."""
+    return False
+
+
+def _is_persistent(topic: TopicInventory, _: str) -> bool:
+    return topic.persistent
+
+
+def _is_not_persistent(topic: TopicInventory, _: str) -> bool:
+    return not topic.persistent
+
+
+def _is_made_by_clients(topic: TopicInventory, _: str) -> bool:
+    return not topic.lasting
+
+
+def _has_schemas(topic: TopicInventory, _: str) -> bool:
+    return bool(topic.schemas)
+
+
+def _has_delayed(topic: TopicInventory, _: str) -> bool:
+    return any(sub.delayed for sub in topic.subscriptions.values())
+
+
+def _has_replicated(topic: TopicInventory, _: str) -> bool:
+    return any(sub.replicated for sub in topic.durable)
+
+
+def _redelivers(topic: TopicInventory, _: str) -> bool:
+    return any(sub.type in _REDELIVERING for sub in topic.subscriptions.values())
+
+
+def _has_odd_names(topic: TopicInventory, _: str) -> bool:
+    return any(not _PLAIN_NAME.fullmatch(sub.name) for sub in topic.durable)
+
+
+def _has_large_metadata(topic: TopicInventory, limit: str) -> bool:
+    return any(
+        sum(len(text.encode()) for entry in (client.metadata or {}).items() for text in entry) > int(limit)
+        for sub in topic.subscriptions.values()
+        for client in sub.consumers
+    )
+
+
+class Setting(NamedTuple):
+    """A setting with which brokers of green may be stricter than those of blue.
+
+    Attributes:
+        name: in `broker.conf`.
+        effect: what stricter brokers do.
+        is_stricter: compares the values of both sides.
+        uses: whether a topic uses it; None if all clients do.
+        of_namespace: where policies of a namespace have it; empty if they do not.
+        of_topic: likewise for policies of a topic.
+        unset: values of policies that mean the same as none.
+    """
+
+    name: str
+    effect: str
+    is_stricter: Comparison
+    uses: Use | None
+    of_namespace: tuple[tuple[str, ...], ...] = ()
+    of_topic: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ("UNDEFINED",)
+
+    def own(self, namespace: NamespaceInventory | None, topic: TopicInventory | None) -> tuple[str | None, str | None]:
+        """Return the values that policies of a topic and of its namespace give it; None for no policy."""
+        own = _within(topic.own_policy(self.of_topic[0]), self.of_topic[1:]) if topic and self.of_topic else None
+        raw = namespace.policies.raw if namespace else {}
+        inherited = (self._text(_within(raw, path)) for path in self.of_namespace)
+        return self._text(own), _first(*inherited)
+
+    def _text(self, value: Any) -> str | None:
+        text = None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        return None if text in self.unset else text
+
+
+_DELAYS = "delayed_delivery_policies"
+SETTINGS: Sequence[Setting] = (
+    Setting("maxMessageSize", "refuses larger messages", _lower, None, of_topic=("maxMessageSize",)),
+    Setting("encryptionRequireOnProducer", "refuses producers that do not encrypt", _turned_on, None),
+    Setting("subscriptionKeySharedEnable", "refuses Key_Shared subscriptions", _turned_off, None),
+    Setting("entryFilterNames", "filters entries", _filters, None),
+    Setting("enablePersistentTopics", "refuses persistent topics", _turned_off, None),
+    Setting("enableNonPersistentTopics", "refuses non-persistent topics", _turned_off, _is_not_persistent),
+    Setting(
+        "isSchemaValidationEnforced",
+        "refuses producers without a schema where a topic has one",
+        _turned_on,
+        _has_schemas,
+        (("schema_validation_enforced",),),
+        ("schemaValidationEnforced",),
+        # Policies cannot turn off what brokers enforce.
+        unset=("false",),
+    ),
+    Setting(
+        "schemaCompatibilityStrategy",
+        "refuses schemas of consumers, and new ones of producers, that blue accepts",
+        _checks_more,
+        _has_schemas,
+        (("schema_compatibility_strategy",), ("schema_auto_update_compatibility_strategy",)),
+        ("schemaCompatibilityStrategy",),
+    ),
+    Setting(
+        "isAllowAutoUpdateSchemaEnabled",
+        "refuses producers with a new schema",
+        _turned_off,
+        _unseen,
+        (("is_allow_auto_update_schema",),),
+    ),
+    Setting(
+        "delayedDeliveryEnabled",
+        "delivers delayed messages at once",
+        _turned_off,
+        _has_delayed,
+        ((_DELAYS, "active"),),
+        ("delayedDelivery", "active"),
+    ),
+    Setting(
+        "delayedDeliveryMaxDelayInMillis",
+        "refuses messages with a longer delay",
+        _lower,
+        _has_delayed,
+        ((_DELAYS, "maxDeliveryDelayInMillis"),),
+        ("delayedDelivery", "maxDeliveryDelayInMillis"),
+    ),
+    Setting(
+        "brokerDeduplicationEnabled",
+        "stores messages twice that producers send again",
+        _turned_off,
+        _is_persistent,
+        (("deduplicationEnabled",),),
+        ("deduplicationEnabled",),
+    ),
+    Setting(
+        "brokerDeduplicationEnabled",
+        "drops messages of producers whose own sequence ids do not increase",
+        _turned_on,
+        _unseen,
+        (("deduplicationEnabled",),),
+        ("deduplicationEnabled",),
+    ),
+    Setting("enableReplicatedSubscriptions", "does not replicate subscriptions", _turned_off, _has_replicated),
+    Setting(
+        "allowAutoTopicCreation",
+        "does not create topics for clients",
+        _turned_off,
+        _is_made_by_clients,
+        (("autoTopicCreationOverride", "allowAutoTopicCreation"),),
+    ),
+    Setting(
+        "allowAutoSubscriptionCreation",
+        "refuses new durable subscriptions",
+        _turned_off,
+        _unseen,
+        (("autoSubscriptionCreationOverride", "allowAutoSubscriptionCreation"),),
+        ("autoSubscriptionCreation", "allowAutoSubscriptionCreation"),
+    ),
+    Setting(
+        "subscriptionRedeliveryTrackerEnabled",
+        "does not count redeliveries, so that no message goes to a dead-letter topic",
+        _turned_off,
+        _redelivers,
+    ),
+    Setting(
+        "strictlyVerifySubscriptionName",
+        "refuses new subscriptions whose names have other characters than letters, digits and -=:._",
+        _turned_on,
+        _has_odd_names,
+    ),
+    Setting("maxConsumerMetadataSize", "refuses consumers with more properties", _lower, _has_large_metadata),
+    Setting("brokerMaxConnections", "refuses more connections to a broker", _lower, _unseen),
+    Setting("brokerMaxConnectionsPerIp", "refuses more connections from an address to a broker", _lower, _unseen),
+    Setting("authenticationEnabled", "refuses clients without credentials", _turned_on, _unseen),
+    Setting("anonymousUserRole", "refuses clients without credentials", _is_missing, _unseen),
+    Setting("transactionCoordinatorEnabled", "refuses transactions", _turned_off, _unseen),
+)
+"""What is in neither list of `quotas` is not compared: no client is refused because of it."""
+
+
+def stricter_settings(name: str, blue: str, green: str) -> list[Setting]:
+    """Return what green's value of a setting refuses, or does otherwise, in comparison to blue's."""
+    return [setting for setting in SETTINGS if setting.name == name and setting.is_stricter(blue, green)]
+
+
+def settings_by_broker(cluster: PulsarCluster) -> dict[str, Mapping[str, str]]:
+    """Return the settings of each broker that answers, since brokers of one cluster may differ."""
+    settings: dict[str, Mapping[str, str]] = {}
+    for name, admin in cluster.brokers():
+        with suppress(AdminUnreachable):
+            settings[name] = admin.brokers.runtime_configuration()
+    return settings
+
+
+def compared_settings(task: AnyBlueGreenTask) -> list[ComparedSettings]:
+    """Return the settings in `SETTINGS` of brokers of blue and of green, in each combination."""
+    both = list[list[dict[str, str]]]()
+    for cluster in (task.blue, task.green):
+        distinct = list[dict[str, str]]()
+        for settings in settings_by_broker(cluster).values():
+            compared = {setting.name: settings[setting.name] for setting in SETTINGS if setting.name in settings}
+            if compared not in distinct:
+                distinct.append(compared)
+        both.append(distinct)
+    return [(blue, green) for blue in both[0] for green in both[1]]
+
+
+def check_settings(
+    task: AnyBlueGreenTask,
+    findings: Findings,
+    blue: NamespaceInventory,
+    green: NamespaceInventory | None,
+    brokers: Sequence[ComparedSettings],
+) -> None:
+    """Note a blocker where topics use what green refuses, or does otherwise, and blue does not.
+
+    Args:
+        task: the step.
+        findings: receives blockers, and warnings of policies that are not seen in use.
+        blue: namespace of blue.
+        green: the same namespace on green; None if green does not have it.
+        brokers: those of `compared_settings`.
+    """
+    for setting in SETTINGS:
+        used, unused = dict[str, dict[str, None]](), dict[str, dict[str, None]]()
+        for name, topic in sorted(blue.topics.items()):
+            here, there = setting.own(blue, topic), setting.own(green, green.topics.get(name) if green else None)
+            for of_blue, of_green in brokers:
+                # Policies of blue are copied.
+                value = _first(*here, of_blue.get(setting.name))
+                policy = _first(here[0], there[0], here[1], there[1])
+                greens = _first(policy, of_green.get(setting.name))
+                if value is None or greens is None or not setting.is_stricter(value, greens):
+                    continue
+                # mutant: blue-green/settings-that-topics-use-pass
+                is_used = policy is not None if setting.uses is None else setting.uses(topic, greens)
+                if is_used or policy is not None:
+                    topics = (used if is_used else unused).setdefault(_values(task, setting, value, greens), {})
+                    topics[str(name)] = None
+        for values, topics in used.items():
+            cause = f"{task.input.green_cluster} {setting.effect} ({values}): {summarize([*topics])}"
+            findings.block("GREEN_BROKERS_DIFFER", cause, _cure(task, setting))
+        for values, topics in unused.items():
+            findings.warn(
+                f"by a policy that only it has, {task.input.green_cluster} {setting.effect} ({values}): "
+                f"{summarize([*topics])}"
+            )
+
+
+def _cure(task: AnyBlueGreenTask, setting: Setting) -> str:
+    cure = "set green's brokers as blue's"
+    if not (setting.of_namespace or setting.of_topic):
+        return cure
+    return f"{cure}, and remove a policy that only green has; or set a policy on {task.input.cluster}, which is copied"
+
+
+def _values(task: AnyBlueGreenTask, setting: Setting, blue: str, green: str) -> str:
+    return f"{setting.name}: {green}, on {task.input.cluster}: {blue}"
+
+
+def _within(value: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        value = value.get(name) if value else None
+    return value
+
+
+def _first(*values: str | None) -> str | None:
+    return next((value for value in values if value is not None), None)

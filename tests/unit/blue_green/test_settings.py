@@ -1,0 +1,218 @@
+"""Settings with which green refuses clients that blue serves, or delivers otherwise; both clusters are doubles here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from activities.blue_green.checks.quotas import broker_differences
+from activities.blue_green.checks.settings import SETTINGS, check_settings, compared_settings
+from activities.blue_green.context import BlueGreenTask
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
+from clients.pulsar.admin.errors import AdminUnreachable
+from clients.pulsar.admin.schemas import Schema
+from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
+from clients.pulsar.names import TopicName
+from tests.unit.blue_green.test_differences import TOPIC, namespace
+
+_REFUSED = ["GREEN_BROKERS_DIFFER"]
+_PASSING = TopicName.parse(str(TOPIC).replace("persistent", "non-persistent"))
+_CLIENT = Client(metadata={"name": "ü" * 50})
+_DELAYS = "delayed_delivery_policies"
+
+
+def sub(name: str = "s", **fields: Any) -> TopicInventory:
+    """Return a topic with a durable subscription."""
+    return topic(TopicStats(subscriptions={name: SubscriptionStats.model_validate({"isDurable": True, **fields})}))
+
+
+def topic(stats: TopicStats | None = None, name: TopicName = TOPIC, **fields: Any) -> TopicInventory:
+    """Return a topic without partitions."""
+    return TopicInventory(name, parts=(TopicPartition(name, stats or TopicStats()),), **fields)
+
+
+UNUSED = topic()
+WITH_SCHEMA = topic(schemas=(Schema(version=0, type="STRING"),))
+DELAYED = sub(msgDelayed=3, type="Shared")
+METADATA = topic(TopicStats(subscriptions={"s": SubscriptionStats(consumers=(_CLIENT,))}))
+
+
+def check(
+    setting: str,
+    values: tuple[str, str],
+    used: TopicInventory,
+    *,
+    here: dict[str, Any] | None = None,
+    there: dict[str, Any] | None = None,
+    own: dict[str, Any] | None = None,
+) -> Findings:
+    """Return what is found of a namespace of one topic.
+
+    Args:
+        setting: that differs between the brokers of blue and of green.
+        values: of it.
+        used: the topic.
+        here: policies of the namespace of blue, which green has as well.
+        there: policies that only green's namespace has; None if green does not have the namespace.
+        own: policies that only green's topic has.
+    """
+    findings, both = Findings(), here or {}
+    task = cast("BlueGreenTask", SimpleNamespace(input=SimpleNamespace(cluster="blue", green_cluster="green")))
+    green = None if there is None and own is None else namespace(topic(policies=own), **both, **(there or {}))
+    check_settings(task, findings, namespace(used, **both), green, [({setting: values[0]}, {setting: values[1]})])
+    return findings
+
+
+def codes(*of: Any, **more: Any) -> list[str]:
+    """Return the codes of the blockers of `check`."""
+    return [blocker.code for blocker in check(*of, **more).blockers]
+
+
+def is_clean(findings: Findings) -> bool:
+    """Return whether there are neither blockers nor warnings."""
+    return not (findings.blockers or findings.warnings)
+
+
+@pytest.mark.parametrize(
+    ("setting", "blue", "green", "used", "policy"),
+    [
+        ("isSchemaValidationEnforced", "false", "true", WITH_SCHEMA, {"schema_validation_enforced": True}),
+        (
+            "schemaCompatibilityStrategy",
+            "ALWAYS_COMPATIBLE",
+            "FULL",
+            WITH_SCHEMA,
+            {"schema_compatibility_strategy": "FULL"},
+        ),
+        (
+            "schemaCompatibilityStrategy",
+            "BACKWARD",
+            "FULL",
+            WITH_SCHEMA,
+            {"schema_compatibility_strategy": "UNDEFINED", "schema_auto_update_compatibility_strategy": "Backward"},
+        ),
+        ("delayedDeliveryEnabled", "true", "false", DELAYED, {_DELAYS: {"active": True}}),
+        ("delayedDeliveryMaxDelayInMillis", "0", "9", DELAYED, {_DELAYS: {"maxDeliveryDelayInMillis": 0}}),
+        ("delayedDeliveryMaxDelayInMillis", "9", "8", DELAYED, {_DELAYS: {"maxDeliveryDelayInMillis": 9}}),
+        ("brokerDeduplicationEnabled", "true", "false", UNUSED, {"deduplicationEnabled": True}),
+        ("enableReplicatedSubscriptions", "true", "false", sub(isReplicated=True), None),
+        (
+            "allowAutoTopicCreation",
+            "true",
+            "false",
+            topic(name=_PASSING),
+            {"autoTopicCreationOverride": {"allowAutoTopicCreation": True}},
+        ),
+        ("enableNonPersistentTopics", "true", "false", topic(name=_PASSING), None),
+        ("subscriptionRedeliveryTrackerEnabled", "true", "false", sub(type="Key_Shared"), None),
+        ("strictlyVerifySubscriptionName", "false", "true", sub("a b"), None),
+        ("maxConsumerMetadataSize", "1024", "103", METADATA, None),
+    ],
+)
+def test_settings_that_topics_use(
+    setting: str, blue: str, green: str, used: TopicInventory, policy: dict[str, Any] | None
+) -> None:
+    """A stricter setting of green is a blocker where a topic of blue uses it and no policy of blue says otherwise."""
+    assert codes(setting, (blue, green), used) == _REFUSED
+    assert codes(setting, (blue, green), used, there={}) == _REFUSED
+    assert codes(setting, (green, blue), used) == codes(setting, (blue, blue), used) == []
+    if policy is not None:
+        assert codes(setting, (blue, green), used, here=policy) == []
+    if used is not UNUSED:
+        assert is_clean(check(setting, (blue, green), topic(), there={}))
+    # Brokers' settings are warnings as well, since clients may use them later.
+    (difference,) = broker_differences({setting: blue}, {setting: green})
+    assert not difference.blocks
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "policy", "used"),
+    [
+        ("delayedDeliveryEnabled", "true", {_DELAYS: {"active": False, "tickTime": 1000}}, DELAYED),
+        ("delayedDeliveryMaxDelayInMillis", "0", {_DELAYS: {"active": True, "maxDeliveryDelayInMillis": 9}}, DELAYED),
+        ("allowAutoTopicCreation", "true", {"autoTopicCreationOverride": {"allowAutoTopicCreation": False}}, None),
+        (
+            "allowAutoSubscriptionCreation",
+            "true",
+            {"autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": False}},
+            None,
+        ),
+        ("brokerDeduplicationEnabled", "true", {"deduplicationEnabled": False}, UNUSED),
+    ],
+)
+def test_policies_that_green_alone_has(
+    setting: str, value: str, policy: dict[str, Any], used: TopicInventory | None
+) -> None:
+    """A policy of green's namespace alone is compared like the brokers' setting; one that is not used is named."""
+    equal = value, value
+    if used is not None:
+        assert codes(setting, equal, used, there=policy) == _REFUSED
+    if used is not UNUSED:
+        (warning,) = check(setting, equal, topic(), there=policy).warnings
+        assert (str(TOPIC) in warning, setting in warning) == (True, True)
+        assert codes(setting, equal, topic(), there=policy) == []
+    assert is_clean(check(setting, equal, topic(), here=policy, there={}))
+
+
+def test_policies_of_a_topic_of_green() -> None:
+    """A topic's own policy goes before its namespace's; green's alone must not be stricter."""
+    sizes = "maxMessageSize", ("100", "100")
+    assert codes(*sizes, topic(), own={"maxMessageSize": 99}) == _REFUSED
+    assert codes(*sizes, topic(), own={"global/maxMessageSize": 100}) == []
+    assert codes(*sizes, topic(policies={"maxMessageSize": 50}), own={"maxMessageSize": 50}) == []
+    # A blocker of the brokers says so.
+    assert codes("maxMessageSize", ("100", "50"), topic()) == []
+    delays = "delayedDeliveryEnabled", ("true", "true"), DELAYED
+    assert codes(*delays, there={_DELAYS: {"active": False}}, own={"delayedDelivery": {"active": True}}) == []
+    assert codes(*delays, here={_DELAYS: {"active": True}}, own={"delayedDelivery": {"active": False}}) == _REFUSED
+
+
+@pytest.mark.parametrize(
+    ("blue", "green", "blocks"),
+    [
+        ("ALWAYS_COMPATIBLE", "BACKWARD", True),
+        ("BACKWARD", "ALWAYS_COMPATIBLE", False),
+        ("BACKWARD", "FULL", True),
+        ("FULL", "BACKWARD", False),
+        ("FULL", "UNDEFINED", False),
+        ("FULL", "FORWARD_TRANSITIVE", True),
+        ("FULL_TRANSITIVE", "FORWARD_TRANSITIVE", False),
+        ("FULL_TRANSITIVE", "ALWAYS_INCOMPATIBLE", True),
+        ("ALWAYS_INCOMPATIBLE", "FULL_TRANSITIVE", False),
+    ],
+)
+def test_strategies_of_schemas(blue: str, green: str, *, blocks: bool) -> None:
+    """A strategy is stricter if it makes a check that the other one does not make."""
+    assert codes("schemaCompatibilityStrategy", (blue, green), WITH_SCHEMA) == _REFUSED * blocks
+
+
+def test_settings_are_compared() -> None:
+    """Each setting that may be stricter is in the lists of what is compared between brokers."""
+    compared = {name for name in {setting.name for setting in SETTINGS} if broker_differences({name: "1"}, {name: "2"})}
+    assert compared == {setting.name for setting in SETTINGS}
+
+
+def test_brokers_of_one_cluster_that_differ() -> None:
+    """Each combination of brokers of both sides counts, without those that do not answer."""
+
+    def broker(**settings: str) -> tuple[str, SimpleNamespace]:
+        return "b", SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: settings))
+
+    def refuse() -> None:
+        raise AdminUnreachable("refused", method="GET", url="http://c")
+
+    silent = "c", SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=refuse))
+
+    def cluster(*brokers: tuple[str, SimpleNamespace]) -> SimpleNamespace:
+        named = [(f"{name}{number}", admin) for number, (name, admin) in enumerate(brokers)]
+        return SimpleNamespace(brokers=lambda: named)
+
+    low, high = {"maxMessageSize": "1"}, {"maxMessageSize": "2"}
+    task = SimpleNamespace(
+        blue=cluster(broker(**high, advertisedAddress="a"), broker(**high, advertisedAddress="b"), silent),
+        green=cluster(broker(**high), broker(**low)),
+    )
+    assert compared_settings(cast("BlueGreenTask", task)) == [(high, high), (high, low)]
