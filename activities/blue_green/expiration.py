@@ -29,7 +29,8 @@ def restart_expiration(task: AnyBlueGreenTask, guard: NamespaceGuard, topics: Se
     Args:
         task: the step.
         guard: guard of the namespace.
-        topics: topics of blue whose subscriptions expire on green.
+        topics: topics of blue whose subscriptions expire on green. Only what blue has now counts: brokers delete a
+            drained subscription of a terminated topic, and clients may use the one on green.
 
     Raises:
         StoreError: a broker of green failed, or refuses.
@@ -40,11 +41,12 @@ def restart_expiration(task: AnyBlueGreenTask, guard: NamespaceGuard, topics: Se
     def restart(partition: tuple[TopicInventory, TopicName]) -> None:
         of_blue, topic = partition
         stats = check_topic(task.green.admin, topic).stats
-        # Brokers never delete the others.
+        # Brokers never delete replicated ones, nor ones with consumers.
         unused = [
             name
             for name, sub in (stats.durable_subscriptions if stats else {}).items()
             if not sub.consumers and not sub.is_replicated  # mutant: blue-green/consumer-next-to-those-of-clients
+            if of_blue.unloadable or name in of_blue.subscriptions  # mutant: blue-green/subscriptions-that-are-drained
         ]
         if not unused:
             return

@@ -112,6 +112,8 @@ MUTANTS = mutants(
         _EXPIRATION: {
             "blue-green/consumer-next-to-those-of-clients": becomes("True"),
             "blue-green/late-attempt-connects-to-subscriptions": drop,
+            "blue-green/subscriptions-of-what-is-not-drained": becomes("[]"),
+            "blue-green/subscriptions-that-are-drained": becomes("True"),
             "blue-green/subscriptions-expire-since-their-creation": drop,
         },
         _COPY_CHECKS: {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from activities.blue_green.checks.readiness import recheck_namespaces
+from activities.blue_green.checks.readiness import expiring_topics, recheck_namespaces
 from activities.blue_green.checks.use import await_movable
 from activities.blue_green.context import BatchTask, NamespaceGuard
 from activities.blue_green.expiration import restart_expiration
@@ -22,7 +22,7 @@ from models.blue_green.results import Quiet
 def catch_up(task: BatchTask) -> None:
     """Create on green what was created on blue since LOAD, which may be long ago: after a copy, or a pause.
 
-    Subscriptions that are on green start to expire again.
+    Subscriptions that are on green start to expire again, also those of namespaces that an earlier run flipped.
 
     Raises:
         StoreConflict: green has differences that cannot be removed, or the use of a topic keeps it from moving.
@@ -31,8 +31,11 @@ def catch_up(task: BatchTask) -> None:
     guards, store = task.guards, task.store
     # A throttled namespace of blue has a publish limit that must not be copied to green.
     waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
+    # An earlier run did not drain these in time, and their consumers may still read on blue.
+    # mutant: blue-green/subscriptions-of-what-is-not-drained
+    undrained = [guard for guard in guards if guard.require().stage is Stage.FLIPPED]
     # Before subscriptions are created, whose expiration begins then: there may be many, and more come to blue.
-    for guard, topics in recheck_namespaces(task, waiting):
+    for guard, topics in [*recheck_namespaces(task, waiting), *expiring_topics(task, undrained)]:
         restart_expiration(task, guard, topics)  # mutant: blue-green/subscriptions-expire-since-their-creation
     provision_late(task, waiting, store)
     provision_batch(task, waiting, served=True)  # mutant: blue-green/what-changed-after-load

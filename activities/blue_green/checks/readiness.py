@@ -119,6 +119,19 @@ def recheck_namespaces(
     return expiring
 
 
+def expiring_topics(
+    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]
+) -> list[tuple[NamespaceGuard, list[TopicInventory]]]:
+    """Return the topics of blue whose subscriptions expire on green, by namespace."""
+    if not guards:
+        return []
+    settings = task.green.admin.brokers.runtime_configuration()
+    namespaces = ((guard, read_namespace(task.blue.admin, guard.namespace, task.context.check)) for guard in guards)
+    return [
+        (guard, [blue.topics[name] for name in expirations_of(blue, settings)]) for guard, blue in namespaces if blue
+    ]
+
+
 def _policies_on_green(task: AnyBlueGreenTask, namespace: str) -> Policies | None:
     try:
         return task.green.admin.namespaces.policies(namespace)

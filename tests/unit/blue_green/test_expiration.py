@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -111,11 +112,23 @@ def test_nothing_is_asked_of_a_topic_without_unused_subscriptions(monkeypatch: p
     assert green.events == []
 
 
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_subscription_that_blue_lacks_is_left_alone(monkeypatch: pytest.MonkeyPatch, *, loaded: bool) -> None:
+    """Clients that have read everything on blue use it on green. Only a loaded topic shows what they have not read."""
+    green = _Green(monkeypatch, drained=_sub(), s=_sub())
+    blue = topic(IN_USE)
+    if not loaded:
+        blue = replace(blue, parts=tuple(partition._replace(stats=None) for partition in blue.parts))
+    restart_expiration(green.task(), green.guard(), [blue])
+    opened = [event[1] for event in green.events if event[0] == "open"]
+    assert opened == (["s"] if loaded else ["drained", "s"])
+
+
 def test_a_consumer_of_a_client_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has connected since: its subscription is active, and the others follow."""
     green = _Green(monkeypatch, busy=_sub(), s=_sub())
     green.busy.add("busy")
-    restart_expiration(green.task(), green.guard(), [topic(IN_USE)])
+    restart_expiration(green.task(), green.guard(), [topic(TopicStats(subscriptions={"busy": _sub(), "s": _sub()}))])
     assert [event for event in green.events if event[0] in _OPENED] == [("open", "s", "Exclusive"), ("close", "s")]
 
 
@@ -144,15 +157,19 @@ def test_a_late_attempt_connects_to_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("policies", "own", "expires"),
+    ("policies", "own", "stage", "expires"),
     [
-        ({}, {}, False),
-        ({"subscription_expiration_time_minutes": 600}, {}, True),
-        ({}, {"subscriptionExpirationTime": 600}, True),
+        ({}, {}, Stage.CLAIMED, False),
+        ({"subscription_expiration_time_minutes": 600}, {}, Stage.CLAIMED, True),
+        ({}, {"subscriptionExpirationTime": 600}, Stage.CLAIMED, True),
+        # An earlier run flipped it, and consumers may still read on blue.
+        ({}, {"subscriptionExpirationTime": 600}, Stage.FLIPPED, True),
+        ({}, {"subscriptionExpirationTime": 600}, Stage.MOVED, False),
+        ({}, {}, Stage.FLIPPED, False),
     ],
 )
 def test_expiration_starts_again_before_writes_are_held_back(
-    monkeypatch: pytest.MonkeyPatch, policies: dict[str, Any], own: dict[str, Any], *, expires: bool
+    monkeypatch: pytest.MonkeyPatch, policies: dict[str, Any], own: dict[str, Any], stage: Stage, *, expires: bool
 ) -> None:
     """The step before writes are held back does it, for topics whose subscriptions expire, and for no others."""
     inventory = namespace(topic(READY, **own), **policies)
@@ -171,7 +188,7 @@ def test_expiration_starts_again_before_writes_are_held_back(
     monkeypatch.setattr(quiesce, "restart_expiration", restart)
     for name in ("provision_late", "provision_batch", "await_movable"):
         monkeypatch.setattr(quiesce, name, ignore)
-    claim = SimpleNamespace(stage=Stage.CLAIMED)
+    claim = SimpleNamespace(stage=stage)
     guards = [SimpleNamespace(namespace=inventory.name, require=lambda: claim)]
     quiesce.catch_up(cast("BatchTask", SimpleNamespace(**vars(task()), guards=guards, store=None)))
     assert restarted == ([TOPIC] if expires else [])
