@@ -90,9 +90,13 @@ def load_topics(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[Top
 
 
 def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
-    """Return whether a topic was terminated by a flip, or does not exist."""
+    """Return whether a topic is terminated, or does not exist.
+
+    Brokers do not mark a topic that a client has terminated, but redirect its clients as those of others (5.0.1).
+    """
     info = stored(admin, topic)
-    return info is None or info.migrated
+    # mutant: blue-green/topic-that-a-client-terminated-holds-writes
+    return info is None or info.terminated_position is not None
 
 
 def others_of(clients: Iterable[Client]) -> list[Client]:

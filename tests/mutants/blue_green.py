@@ -179,6 +179,7 @@ MUTANTS = mutants(
             ),
             "blue-green/flag-taken-off-without-a-limit": drop,
             "blue-green/drain-without-an-end": becomes("True"),
+            "blue-green/topic-that-a-client-terminated-holds-writes": becomes("info is None or info.migrated"),
         },
         f"{_TRAPS}::test_drain_sets_a_flag_again_that_a_lost_attempt_took_off": {
             "blue-green/flag-that-a-lost-attempt-took-off": drop,

@@ -324,7 +324,7 @@ class DrainWatch:
         """Return whether an unloaded topic is not terminated, or has messages that its consumers could not read."""
         info = stored(self._task.blue.admin, topic)
         # mutant: blue-green/undrainable-replication-is-left
-        return info is not None and (not info.migrated or bool(needed_by(info)))
+        return info is not None and (info.terminated_position is None or bool(needed_by(info)))
 
     def _repair(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
         """Load unloaded topics again, with writes held back until all of them are terminated.

@@ -19,6 +19,8 @@ from models.blue_green.results import BatchCheck
 from models.lifecycle.failures import FailedItem
 
 _NAMED = 10
+_NOT_TERMINATED = "it is not terminated on blue"
+_TERMINATED_BY_CLIENT = "a client terminated it on blue right before the flag, and it takes messages on green"
 _SCALABLE = "it is a scalable topic: the flag cuts its clients off, and green has no such topic"
 
 
@@ -77,7 +79,7 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, saved: Mapping[str, TopicCl
     blue = stored(task.blue.admin, topic)
     state = check_topic(task.blue.admin, topic) if blue else None
     if blue and not blue.migrated:
-        wrong.append("it is not terminated on blue")
+        wrong.append(_NOT_TERMINATED if blue.terminated_position is None else _TERMINATED_BY_CLIENT)
     # mutant: blue-green/topics-that-came-after-the-flip
     if blue and flipped and str(topic) not in saved and (entries := entries_of(blue)):
         wrong.append(f"it was created on blue after the flip, and {entries:,} entries are only on blue")

@@ -129,7 +129,7 @@ def check_shadows(findings: Findings, green: str, blue: NamespaceInventory) -> l
 def check_terminated(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory) -> None:
     """Note a blocker for topics of a namespace that clients have terminated.
 
-    Brokers do not mark such a topic as migrated, so that the flip would wait for it while writes are held back.
+    Green has such a topic open: its consumers would be redirected there, and would never learn of the end.
 
     Args:
         task: the step.
@@ -148,8 +148,8 @@ def check_terminated(task: AnyBlueGreenTask, findings: Findings, blue: Namespace
     ]:
         findings.block(
             "BLUE_TERMINATED_TOPICS",
-            "topics were terminated by clients. No flag moves their clients, and writes to their namespace would stay "
-            f"held back: {summarize(terminated)}",
+            "topics were terminated by clients. Their consumers would be redirected to topics of "
+            f"{task.input.green_cluster} that are not terminated: {summarize(terminated)}",
             "delete them when their consumers have read them, or exclude their namespaces",
         )
 

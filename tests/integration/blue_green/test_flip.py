@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from activities.blue_green import cluster, grace, namespace_redirect, termination
@@ -210,6 +211,34 @@ def test_a_subscription_in_use_is_not_skipped(
     assert "subscription late has 1 messages left, and no consumer;" in f"{topic.reason};"
     for name in ("at-load", "at-flag"):
         assert f"subscription {name} has 1 messages left, and no consumer; it had 1" in topic.reason
+
+
+def test_a_topic_that_a_client_terminates_holds_no_writes(clusters: Clusters, steps: Steps) -> None:
+    """Brokers do not mark it as migrated: writes are released, its consumers follow to green, and VERIFY names it."""
+    (namespace,) = steps.input.namespaces
+    topic, _ = make_namespace(clusters, namespace, "ended", "other")
+    clusters.blue_admin.subscriptions.create(topic, "s")
+    send_to(clusters.blue.broker_url, [str(topic)])
+    steps.input = steps.input.model_copy(update={"drain_timeout": timedelta(seconds=60)})
+    steps.begin()
+    assert not steps.quiesce().busy
+    url = f"{clusters.blue.admin_urls[0]}/admin/v2/persistent/{namespace}/{topic.topic}/terminate"
+    httpx.post(url, follow_redirects=True, timeout=30).raise_for_status()
+    steps.batch(flip.flip)
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+    with closing(quiet_client(clusters.blue.broker_url)) as client:
+        consumer = client.subscribe(str(topic), "s")
+        consumer.acknowledge(consumer.receive(timeout_millis=20_000))
+        assert steps.batch(drain.drain).remaining == ()
+        wait_for("the consumer on green", lambda: _consumers(clusters, topic) == 1, 30)
+    (fault,) = steps.batch(verify.verify).faults
+    assert fault.path == str(topic)
+    assert fault.reason.startswith("a client terminated it on blue")
+
+
+def _consumers(clusters: Clusters, topic: TopicName) -> int:
+    stats = check_topic(clusters.green_admin, topic).stats
+    return len(stats.subscriptions["s"].consumers) if stats else 0
 
 
 def _quiet(clusters: Clusters, steps: Steps) -> tuple[str, TopicName]:
