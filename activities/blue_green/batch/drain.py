@@ -102,6 +102,13 @@ class UndrainedTopic(NamedTuple):
     state: TopicState
     why: str
 
+    @property
+    def is_read(self) -> bool:
+        """True if consumers read all that is left, so that it is drained without help."""
+        stats = self.state.stats
+        subscriptions = stats.client_subscriptions.values() if stats else ()
+        return stats is not None and all(sub.consumers or not sub.msg_backlog for sub in subscriptions)
+
 
 class DrainWatch:
     """Watch of one batch.
@@ -425,13 +432,17 @@ class DrainWatch:
         context.read(ReadingName.PUBLISHERS, Side.GREEN, sum(self._publishers.values()))
         detail = f"{backlog:,} messages left on {self._task.input.cluster}" if backlog else ""
         context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, total - len(undrained), total, detail=detail)
+        lost = [f"{topic}: {why}" for topic, why in sorted(self._lost.items())]
+        fault = f"; this batch will fail: {summarize(lost)}" if lost else ""
         if undrained:
+            # Topics without a reading consumer need help, and may be few among many others.
+            first = min(undrained, key=lambda topic: topic.is_read)
             more = f" and {len(undrained) - 1} more topics" if len(undrained) > 1 else ""
-            context.waiting_for(WaitKind.CLIENTS, f"{undrained[0].state.topic}: {undrained[0].why}{more}")
+            context.waiting_for(WaitKind.CLIENTS, f"{first.state.topic}: {first.why}{more}{fault}")
         elif missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             context.waiting_for(
-                WaitKind.CLIENTS, f"clients to connect to {self._task.input.green_cluster}: {missing[0]}{more}"
+                WaitKind.CLIENTS, f"clients to connect to {self._task.input.green_cluster}: {missing[0]}{more}{fault}"
             )
         else:
             context.clear_waiting()

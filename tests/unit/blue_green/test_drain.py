@@ -168,6 +168,28 @@ def test_consumers_have_their_time_after_blue_is_empty(monkeypatch: pytest.Monke
     assert (drained.missing, drained.abandoned, guard.stages) == ((), (), [Stage.MOVED])
 
 
+def test_what_needs_help_is_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic without a consumer is named before those that are read, and a loss on green as soon as it is seen."""
+    task, guard = _draining(monkeypatch, [TopicStats(), _ARRIVED], {"s": 1}), _Guard()
+    reading = _waiting(3, consumers=(Client(),))
+    rounds = iter([(_waiting(2), "it has no consumer"), (reading, "it is read too")])
+    waits: list[str] = []
+
+    def check(_watch: DrainWatch, _guard: NamespaceGuard) -> list[UndrainedTopic]:
+        waits.append(task.context.report().summary)
+        there = [(reading, "it is read"), last] if (last := next(rounds, None)) else []
+        return [UndrainedTopic(TopicState(TopicName.parse(_TOPIC), stats), why) for stats, why in there]
+
+    monkeypatch.setattr(DrainWatch, "check", check)
+    DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
+    lost = f"this batch will fail: {_TOPIC}: g deleted the subscription s before its consumers connected"
+    assert [wait.partition("waits for ")[2] for wait in waits] == [
+        "",
+        f"{_TOPIC}: it has no consumer and 1 more topics; {lost}",
+        f"{_TOPIC}: it is read and 1 more topics; {lost}",
+    ]
+
+
 _COPY = CopyRecord(start=(1, -1), runs=((1, 0, 5, 0, 3),), copied_subscriptions=("s",), copied_in="run")
 _AT_WORK = SubscriptionStats(consumers=(Client(),))
 _TOOK_MESSAGES = SubscriptionStats(last_consumed_flow_timestamp=1)
