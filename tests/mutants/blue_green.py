@@ -117,6 +117,7 @@ MUTANTS = mutants(
             "blue-green/subscriptions-expire-since-their-creation": drop,
         },
         _COPY_CHECKS: {
+            "blue-green/copy-that-green-refuses": drop,
             "blue-green/green-drops-what-is-copied": becomes("name not in blue"),
         },
         _DRAIN: {

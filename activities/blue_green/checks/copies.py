@@ -1,4 +1,4 @@
-"""Checks that green's brokers keep backlogs which are copied for subscriptions without consumers."""
+"""Checks that green's brokers take and keep backlogs which are copied for subscriptions without consumers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory
+from clients.pulsar.wire.subscription import EXCLUSIVE
 from models.blue_green.input import IdleSubscriptions
 from models.broker_settings import QUOTA_LIMITS, backlog_quota, eviction_limit, message_ttl
 from models.lifecycle.failures import summarize
 
 _TTL, _QUOTAS = "messageTTL", "backlogQuota"
+_TYPES, _VALIDATION = "subscriptionTypesEnabled", "schemaValidationEnforced"
 
 
 def check_copies(
     task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory, brokers: Mapping[str, str]
 ) -> None:
-    """Note a blocker for backlogs that green's brokers would drop, and blue's keep.
+    """Note a blocker for backlogs that green's brokers would refuse, or would drop while blue's keep them.
 
     Copies keep their publish times, so green's limits apply to them at once. Policies of namespaces and topics are the
     same on both sides; defaults of brokers may differ.
 
     Args:
         task: the step.
-        findings: receives the blocker.
+        findings: receives blockers.
         namespace: namespace of blue.
         brokers: settings of green's brokers.
     """
@@ -35,6 +37,19 @@ def check_copies(
     policies = namespace.policies.raw
     green = dict(_limits(policies, brokers))
     idle = [topic for topic in namespace.topics.values() if topic.persistent and _has_idle_backlog(topic)]
+    refused = [
+        f"{topic.name} ({why})"
+        for topic in sorted(idle, key=lambda topic: topic.name)
+        if (why := _refusal(topic, policies, brokers))
+    ]
+    if refused:  # mutant: blue-green/copy-that-green-refuses
+        findings.block(
+            "COPY_REFUSED",
+            f"brokers of {task.input.green_cluster} would refuse to copy backlogs: {summarize(refused)}",
+            "allow it on blue until the migration is complete (pulsar-admin namespaces set-subscription-types-enabled, "
+            "or set-schema-validation-enforce --disable) and in the settings of green's brokers, or move these "
+            'namespaces with "idle_subscriptions": "wait" or "skip"',
+        )
     # Before blue is asked, once for each namespace: most clusters have no such limits.
     if not idle or not green:
         return
@@ -64,6 +79,21 @@ def _has_idle_backlog(topic: TopicInventory) -> bool:
     return any(
         sub.msg_backlog and not sub.consumers for stats in topic.stats for sub in stats.durable_subscriptions.values()
     )
+
+
+def _refusal(topic: TopicInventory, policies: Mapping[str, Any], settings: Mapping[str, str]) -> str:
+    """Return why brokers refuse the producer, which has no schema, or the consumer of a copy; empty if they do not."""
+    own = topic.own_policy(_TYPES) or policies.get("subscription_types_enabled")
+    # Brokers write their own setting as `[Exclusive, Shared]`.
+    types = {name.strip(" []") for name in own or settings.get(_TYPES, "").split(",")} - {""}
+    if types and EXCLUSIVE not in types:
+        return f"it allows only subscriptions of {', '.join(sorted(types))}"
+    enforced = (
+        topic.own_policy(_VALIDATION)
+        or policies.get("schema_validation_enforced")
+        or settings.get("isSchemaValidationEnforced") == "true"
+    )
+    return "it has a schema, and their validation is enforced" if enforced and topic.schemas else ""
 
 
 def _limits(policies: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[tuple[str, int]]:

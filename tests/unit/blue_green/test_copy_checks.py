@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 from activities.blue_green.checks.copies import check_copies
 from activities.blue_green.context import BlueGreenTask
 from activities.lifecycle.precheck import Findings
+from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
 from tests.unit.blue_green.test_differences import namespace
 from tests.unit.blue_green.test_topic_use import task, topic
@@ -55,6 +57,40 @@ def test_brokers_that_would_drop_what_is_copied(blue: dict[str, str], green: dic
     (blocker,) = _check((blue, green), _IDLE, {}, "copy", {}).blockers
     assert blocker.code == "GREEN_DROPS_BACKLOGS"
     assert f"({limit})" in blocker.cause
+
+
+_TYPES = {"subscriptionTypesEnabled": "[Failover, Shared]"}
+_BOTH_TYPES = {"subscriptionTypesEnabled": ["Exclusive", "Shared"]}
+_ENFORCED = {"isSchemaValidationEnforced": "true"}
+_SCHEMA = {"schemas": (Schema(version=0, type="STRING"),)}
+
+
+@pytest.mark.parametrize(
+    ("green", "own", "policies", "schema", "why"),
+    [
+        (_NONE, {}, {}, _SCHEMA, ""),
+        (_TYPES, {}, {}, {}, "it allows only subscriptions of Failover, Shared"),
+        (_TYPES, _BOTH_TYPES, {}, {}, ""),
+        (_NONE, {}, {"subscription_types_enabled": ["Shared"]}, {}, "it allows only subscriptions of Shared"),
+        (_NONE, _BOTH_TYPES, {"subscription_types_enabled": ["Shared"]}, {}, ""),
+        (_NONE, {"subscriptionTypesEnabled": ["Shared"]}, {}, {}, "it allows only subscriptions of Shared"),
+        (_ENFORCED, {}, {}, {}, ""),
+        (_ENFORCED, {}, {}, _SCHEMA, "it has a schema"),
+        (_NONE, {}, {"schema_validation_enforced": True}, _SCHEMA, "it has a schema"),
+        (_NONE, {"schemaValidationEnforced": True}, {}, _SCHEMA, "it has a schema"),
+    ],
+)
+def test_brokers_that_refuse_a_copy(
+    green: dict[str, str], own: dict[str, Any], policies: dict[str, Any], schema: dict[str, Any], why: str
+) -> None:
+    """The copy has no schema, and its cursors are placed by an exclusive consumer while writes are held back."""
+    fields = vars(task(idle_subscriptions="copy"))
+    for stats in (_IDLE, _READ):
+        findings = Findings()
+        space = namespace(replace(topic(stats, **own), **schema), **policies)
+        check_copies(cast("BlueGreenTask", SimpleNamespace(**fields)), findings, space, green)
+        assert [blocker.code for blocker in findings.blockers] == (["COPY_REFUSED"] if why and stats is _IDLE else [])
+        assert all(f"({why}" in blocker.cause for blocker in findings.blockers)
 
 
 @pytest.mark.parametrize(
