@@ -40,13 +40,15 @@ def restart_expiration(task: AnyBlueGreenTask, guard: NamespaceGuard, topics: Se
 
     def restart(partition: tuple[TopicInventory, TopicName]) -> None:
         of_blue, topic = partition
+        is_unloadable = topic in [blocked.name for blocked in of_blue.unloadable]
         stats = check_topic(task.green.admin, topic).stats
         # Brokers never delete replicated ones, nor ones with consumers.
         unused = [
             name
             for name, sub in (stats.durable_subscriptions if stats else {}).items()
             if not sub.consumers and not sub.is_replicated  # mutant: blue-green/consumer-next-to-those-of-clients
-            if of_blue.unloadable or name in of_blue.subscriptions  # mutant: blue-green/subscriptions-that-are-drained
+            # mutant: blue-green/subscriptions-that-are-drained
+            if is_unloadable or ((used := of_blue.subscriptions.get(name)) and topic in used.parts)
         ]
         if not unused:
             return

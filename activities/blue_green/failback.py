@@ -184,7 +184,7 @@ def rewrite_remaining_flags(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreen
 
 
 class TerminatedTopic(NamedTuple):
-    """A topic of green that an earlier migration terminated.
+    """A terminated topic of green.
 
     Attributes:
         needed_by: subscriptions and clusters that still need its messages; empty for none.
@@ -196,7 +196,7 @@ class TerminatedTopic(NamedTuple):
 
 
 def terminated_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName, TerminatedTopic]:
-    """Return the topics of green that an earlier migration terminated."""
+    """Return the terminated topics of green; what was not terminated by an earlier migration must not be deleted."""
     rules = _rules(task)
 
     def check(topic: TopicName) -> TerminatedTopic:
@@ -207,7 +207,9 @@ def terminated_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName,
 
     topics = topics_of(task.green.admin, namespace)
     infos = task.each(topics, lambda topic: stored(task.green.admin, topic))
-    terminated = {topic: info for topic, info in zip(topics, infos, strict=True) if info and info.migrated}
+    terminated = {
+        topic: info for topic, info in zip(topics, infos, strict=True) if info and info.terminated_position is not None
+    }
     if not terminated:
         return {}
     with task.blue.store() as store:

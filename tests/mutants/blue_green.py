@@ -291,6 +291,7 @@ MUTANTS = mutants(
             ),
         },
         _UNIT_UNDO: {
+            "blue-green/undo-counts-what-clients-terminated": swap(" and info.migrated", ""),
             "blue-green/undo-of-skipped-backlogs": becomes("False"),
         },
         _FAILBACK_DELETIONS: {

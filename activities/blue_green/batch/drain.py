@@ -106,8 +106,8 @@ class UndrainedTopic(NamedTuple):
     def is_read(self) -> bool:
         """True if consumers read all that is left, so that it is drained without help."""
         stats = self.state.stats
-        subscriptions = stats.client_subscriptions.values() if stats else ()
-        return stats is not None and all(sub.consumers or not sub.msg_backlog for sub in subscriptions)
+        unread = [sub for sub in stats.client_subscriptions.values() if sub.msg_backlog] if stats else []
+        return bool(unread) and all(sub.consumers for sub in unread)
 
 
 class DrainWatch:
@@ -433,7 +433,7 @@ class DrainWatch:
         detail = f"{backlog:,} messages left on {self._task.input.cluster}" if backlog else ""
         context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, total - len(undrained), total, detail=detail)
         lost = [f"{topic}: {why}" for topic, why in sorted(self._lost.items())]
-        fault = f"; this batch will fail: {summarize(lost)}" if lost else ""
+        fault = f"; failed: {summarize(lost)}" if lost else ""
         if undrained:
             # Topics without a reading consumer need help, and may be few among many others.
             first = min(undrained, key=lambda topic: topic.is_read)

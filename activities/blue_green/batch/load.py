@@ -40,7 +40,7 @@ def load(task: BatchTask) -> Loaded:
     for guard in guards:
         if guard.namespace in redirected and guard.require().stage not in FLIPPED:
             guard.note(stage=Stage.FLIPPED)
-    recheck_namespaces(task, begun)  # mutant: blue-green/load-without-what-precheck-asked
+    recheck_namespaces(task, begun, before_copy=True)  # mutant: blue-green/load-without-what-precheck-asked
     for guard in begun if was_blue(task) else ():
         # Checked before topics of green are deleted, and again after green is up to date.
         loaded = load_topics(task, topics_of(task.blue.admin, guard.namespace))

@@ -34,8 +34,10 @@ def catch_up(task: BatchTask) -> None:
     # An earlier run did not drain these in time, and their consumers may still read on blue.
     # mutant: blue-green/subscriptions-of-what-is-not-drained
     undrained = [guard for guard in guards if guard.require().stage is Stage.FLIPPED]
+    for guard, topics in expiring_topics(task, undrained):
+        restart_expiration(task, guard, topics)
     # Before subscriptions are created, whose expiration begins then: there may be many, and more come to blue.
-    for guard, topics in [*recheck_namespaces(task, waiting), *expiring_topics(task, undrained)]:
+    for guard, topics in recheck_namespaces(task, waiting):
         restart_expiration(task, guard, topics)  # mutant: blue-green/subscriptions-expire-since-their-creation
     provision_late(task, waiting, store)
     provision_batch(task, waiting, served=True)  # mutant: blue-green/what-changed-after-load

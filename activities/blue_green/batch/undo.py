@@ -146,11 +146,15 @@ def _notes_on_use(task: AnyBlueGreenTask, store: CasReader, namespaces: Sequence
 
 
 def _terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicName, Position]]:
-    """Return the terminated topics of a namespace, each with its end."""
+    """Return the topics of a namespace that the flip has terminated, each with its end; not what a client has ended."""
     topics = topics_of(task.blue.admin, guard.namespace)
     infos = task.each(topics, lambda topic: stored(task.blue.admin, topic))
-    ended = ((topic, info and info.terminated_position) for topic, info in zip(topics, infos, strict=True))
-    return [(topic, position) for topic, position in ended if position]
+    return [
+        (topic, info.terminated_position)
+        for topic, info in zip(topics, infos, strict=True)
+        # mutant: blue-green/undo-counts-what-clients-terminated
+        if info is not None and info.terminated_position is not None and info.migrated
+    ]
 
 
 def _obstacle(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader, terminated: Sequence[TopicName]) -> str:

@@ -20,7 +20,10 @@ from models.lifecycle.failures import FailedItem
 
 _NAMED = 10
 _NOT_TERMINATED = "it is not terminated on blue"
-_TERMINATED_BY_CLIENT = "a client terminated it on blue right before the flag, and it takes messages on green"
+_TERMINATED_BY_CLIENT = (
+    "a client terminated it on blue right before the flag, and it takes messages on green: terminate it there, and "
+    "delete it on blue"
+)
 _SCALABLE = "it is a scalable topic: the flag cuts its clients off, and green has no such topic"
 
 

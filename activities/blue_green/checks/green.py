@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from activities.blue_green.checks.clusters import check_stricter
+from activities.blue_green.checks.copies import check_copies
 from activities.blue_green.checks.quotas import (
     are_defaults,
     broker_differences,
@@ -99,6 +100,7 @@ def check_fit(
     findings.blockers += green_quotas(task.green.admin, blue, green)
     check_settings(task, findings, blue, green, compared)
     check_deletion(task, findings, blue, green.policies if green else None, brokers)
+    check_copies(task, findings, blue, brokers)
     tenant = read_tenant(task.blue.admin, blue.name.partition("/")[0])
     if tenant is not None:
         lacking = green_clusters(task.green.admin, blue, tenant, names=task.names)
@@ -228,9 +230,10 @@ def _check_ended(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequenc
     if refused := [f"{name} ({topic.refusal})" for name, topic in terminated if topic.refusal and not topic.needed_by]:
         findings.block(
             "GREEN_RETAINED_MESSAGES",
-            f"{len(refused)} topics of {task.input.green_cluster} that an earlier migration terminated would be "
-            f"deleted with messages that no other cluster has: {summarize(refused)}",
-            'copy the messages that you need, then set "discard_retained": true; or exclude their namespaces',
+            f"{len(refused)} topics of {task.input.green_cluster} are terminated, and must not be deleted: "
+            f"{summarize(refused)}",
+            'copy the messages that you need, then set "discard_retained": true, or delete topics that a client has '
+            "terminated; or exclude their namespaces",
         )
     if empty := [str(name) for name, topic in terminated if not topic.refusal]:
         findings.warn(

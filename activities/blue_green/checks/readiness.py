@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from activities.blue_green.checks.clusters import check_replication, check_running
+from activities.blue_green.checks.copies import check_copies
 from activities.blue_green.checks.green import check_deletion
 from activities.blue_green.checks.names import check_shadows, check_terminated
 from activities.blue_green.checks.settings import check_settings, compared_settings
@@ -84,9 +85,14 @@ def _sent_back(admin: PulsarAdminReader, namespaces: Sequence[str]) -> Iterator[
 
 
 def recheck_namespaces(
-    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]
+    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, before_copy: bool = False
 ) -> list[tuple[NamespaceGuard, list[TopicInventory]]]:
     """Repeat PRECHECK's checks of replication, shadow and terminated topics, expiry, deletion, settings and features.
+
+    Args:
+        task: the step.
+        guards: guards of the namespaces.
+        before_copy: check backlogs as well. What is idle later is not copied.
 
     Returns:
         The topics of blue whose subscriptions expire on green, by namespace.
@@ -107,6 +113,8 @@ def recheck_namespaces(
         check_shadows(findings, task.input.green_cluster, blue)
         check_terminated(task, findings, blue)  # mutant: blue-green/topics-that-clients-terminated-pass
         check_expiry(task, findings, blue, settings)
+        if before_copy:
+            check_copies(task, findings, blue, settings)
         policies = _policies_on_green(task, guard.namespace)
         check_deletion(task, findings, blue, policies, settings)
         green = policies and NamespaceInventory(guard.namespace, policies, {})

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote_plus
 
 from activities.blue_green.checks.client_versions import cannot_follow, lacking_address
-from activities.blue_green.checks.copies import check_copies
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.topics import check_topic, topics_of
@@ -124,7 +123,6 @@ def check_expiry(
     Messages that may expire in that time cause a warning. Brokers delete a subscription without consumers after some
     time, with its backlog. On green no subscription has consumers until blue is drained, but producers send there.
     The time starts again right before writes are held back, so it must last for the steps until the flag as well.
-    Backlogs that are copied must not expire at all where blue keeps them.
 
     Args:
         task: the step.
@@ -161,7 +159,6 @@ def check_expiry(
             "set-subscription-expiration-time --time 0, for topics topicPolicies set-subscription-expiration-time), or "
             "reduce drain_timeout",
         )
-    check_copies(task, findings, namespace, brokers)
 
 
 def expirations_of(namespace: NamespaceInventory, brokers: Mapping[str, str]) -> dict[TopicName, int]:

@@ -182,7 +182,7 @@ def test_what_needs_help_is_named_first(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(DrainWatch, "check", check)
     DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
-    lost = f"this batch will fail: {_TOPIC}: g deleted the subscription s before its consumers connected"
+    lost = f"failed: {_TOPIC}: g deleted the subscription s before its consumers connected"
     assert [wait.partition("waits for ")[2] for wait in waits] == [
         "",
         f"{_TOPIC}: it has no consumer and 1 more topics; {lost}",

@@ -16,7 +16,7 @@ from activities.blue_green.checks import readiness
 from activities.blue_green.context import BatchTask, BlueGreenTask, NamespaceGuard
 from activities.blue_green.expiration import restart_expiration
 from activities.blue_green.provisioning.inventory import NamespaceInventory
-from activities.pulsar.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from clients.errors import StoreContention, StoreUnsupported, Superseded
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
@@ -122,6 +122,15 @@ def test_a_subscription_that_blue_lacks_is_left_alone(monkeypatch: pytest.Monkey
     restart_expiration(green.task(), green.guard(), [blue])
     opened = [event[1] for event in green.events if event[0] == "open"]
     assert opened == (["s"] if loaded else ["drained", "s"])
+
+
+def test_a_partition_of_which_blue_has_read_everything_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients use its subscription on green, also while other partitions are not drained yet."""
+    green = _Green(monkeypatch, s=_sub())
+    drained, undrained = (topic(IN_USE).name.of_partition(number) for number in range(2))
+    parts = (TopicPartition(drained, TopicStats()), TopicPartition(undrained, IN_USE))
+    restart_expiration(green.task(), green.guard(), [replace(topic(IN_USE), partitions=2, parts=parts)])
+    assert green.events.count(("connect",)) == 1
 
 
 def test_a_consumer_of_a_client_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from activities.blue_green import failback
+from activities.blue_green import topics as topic_rules
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
-from activities.blue_green.failback import TerminatedTopic, delete_terminated
+from activities.blue_green.failback import TerminatedTopic, delete_terminated, terminated_topics
 from clients.errors import StoreUnreachable
+from clients.pulsar.admin.topics import InternalInfo
 from clients.pulsar.names import TopicName
 
 _TOPIC = TopicName.parse("persistent://t/space/topic")
@@ -80,3 +83,35 @@ def test_an_attempt_after_a_lost_one_waits(monkeypatch: pytest.MonkeyPatch, topi
     attempts.topics = []
     attempts.run()
     assert attempts.events.count("wait for late requests") == 1
+
+
+@pytest.mark.parametrize("by_a_client", [False, True])
+def test_what_a_client_terminated_is_not_deleted(monkeypatch: pytest.MonkeyPatch, *, by_a_client: bool) -> None:
+    """It is known, since clients could not send to it; only what an earlier migration terminated is created again."""
+    properties = {} if by_a_client else {"migrated": "true"}
+    info = InternalInfo.model_validate(
+        {"terminatedPosition": {"ledgerId": 5, "entryId": 3}, "properties": properties, "cursors": {}}
+    )
+
+    def topics_of(*_: object) -> list[TopicName]:
+        return [_TOPIC]
+
+    def stored(*_: object) -> InternalInfo:
+        return info
+
+    def nothing(*_: object) -> str:
+        return ""
+
+    def each(names: Iterable[TopicName], work: Callable[[TopicName], object]) -> list[object]:
+        return [work(name) for name in names]
+
+    for module in (failback, topic_rules):
+        monkeypatch.setattr(module, "stored", stored)
+        monkeypatch.setattr(module, "users_of", nothing)
+    monkeypatch.setattr(failback, "topics_of", topics_of)
+    monkeypatch.setattr(failback, "recorded_copies", nothing)
+    side = SimpleNamespace(admin=None, store=nullcontext)
+    task = SimpleNamespace(blue=side, green=side, each=each)
+    task.input = SimpleNamespace(cluster="blue", discard_retained=True)
+    terminated = terminated_topics(cast("AnyBlueGreenTask", task), "t/space")
+    assert terminated == {_TOPIC: TerminatedTopic("", "it was not terminated by the migration" if by_a_client else "")}

@@ -36,7 +36,7 @@ def test_a_batch_that_is_refused_deletes_nothing_of_green(monkeypatch: pytest.Mo
     def load_topics(_task: object, topics: list[TopicName]) -> list[TopicState]:
         return [TopicState(topic, stats[topic]) for topic in topics]
 
-    def nothing(*_: object) -> set[str]:
+    def nothing(*_: object, **_more: object) -> set[str]:
         return set()
 
     def reopen_namespace(*_: object) -> None:
@@ -67,7 +67,7 @@ def test_a_batch_is_asked_again_before_anything_is_created(monkeypatch: pytest.M
     class RefusedError(Exception):
         """The batch is refused."""
 
-    def ask(_task: object, guards: list[NamespaceGuard]) -> None:
+    def ask(_task: object, guards: list[NamespaceGuard], **_: object) -> None:
         asked.extend(guard.namespace for guard in guards)
         raise RefusedError
 

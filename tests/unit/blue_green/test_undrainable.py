@@ -131,8 +131,11 @@ def test_what_is_wrong(
     task: Any = _task(cursors, end)
     task.guards, task.store = [guard], None
     check = verify(task)
-    by_a_client = ["a client terminated it on blue right before the flag, and it takes messages on green"]
-    wrong = by_a_client if end is _BY_A_CLIENT else []
+    by_a_client = (
+        "a client terminated it on blue right before the flag, and it takes messages on green: terminate it there, and "
+        "delete it on blue"
+    )
+    wrong = [by_a_client] if end is _BY_A_CLIENT else []
     wrong += [f"it cannot be loaded on blue, and its messages there are needed by {needs}"] if needs else []
     assert [fault.reason for fault in check.faults] == (["; ".join(wrong)] if wrong else [])
     assert guard.record.stage is (Stage.FLIPPED if wrong else Stage.MOVED)
