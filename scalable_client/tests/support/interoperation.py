@@ -16,7 +16,7 @@ from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, S
 from pulsar_scalable import CheckpointConsumer, QueueConsumer, ScalableClient, StreamConsumer
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
-from tests.support.waiting import wait_for
+from tests.support.waiting import timeout_for, wait_for
 
 # Brokers check after 2, 4, 8 … seconds whether a sealed segment is consumed: a consumer that stalls for half a minute
 # is noticed a minute later (5.0.1).
@@ -88,7 +88,7 @@ class Reading:
     def close(self) -> None:
         """Leave the subscription."""
         self.consumer.close()
-        self._thread.join(10)
+        self._thread.join(timeout_for(10))
 
 
 class Sending:

@@ -19,7 +19,7 @@ from pulsar_scalable.aio import (
 from pulsar_scalable.errors import AlreadyClosed, TimedOut
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
-from tests.support.waiting import wait_for
+from tests.support.waiting import timeout_for, wait_for
 
 NUMBERS = [str(number) for number in range(20)]
 
@@ -121,7 +121,7 @@ async def test_a_call_that_is_cancelled_while_it_subscribes(monkeypatch: pytest.
 
     def subscribe(_: ScalableClient, topic: str, subscription: str, options: ConsumerOptions | None) -> QueueConsumer:
         begun.set()
-        goes_on.wait(10)
+        goes_on.wait(timeout_for(10))
         return QueueConsumer(world, TopicName.parse(topic), subscription, ConsumerOptions())
 
     monkeypatch.setattr(ScalableClient, "subscribe", subscribe)

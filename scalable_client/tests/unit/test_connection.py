@@ -32,7 +32,7 @@ from pulsar_wire.connection import Channel, Connection, wait_until
 from pulsar_wire.frames import Command
 from pulsar_wire.pool import Pool
 from pulsar_wire.transport import connect
-from tests.support.waiting import wait_for, wait_until_equal
+from tests.support.waiting import timeout_for, wait_for, wait_until_equal
 
 ACCESS = Access(operation_timeout=20, connection_timeout=20)
 LAST = api.CommandGetLastMessageIdResponse
@@ -94,7 +94,7 @@ def test_answers_in_any_order() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(timeout_for(20))
         connection.close()
     assert results == [0] * 5
 
@@ -304,7 +304,7 @@ def test_a_process_that_is_frozen(own_thread: bool) -> None:
     with FakeBroker(answer) as broker:
         program = [sys.executable, "-c", _ASK_ONCE, broker.url, "own" if own_thread else ""]
         client = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-        assert client.wait(60) == 0
+        assert client.wait(timeout_for(60)) == 0
 
 
 def test_a_process_that_is_frozen_before_it_sends() -> None:

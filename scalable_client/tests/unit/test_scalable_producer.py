@@ -18,7 +18,7 @@ from pulsar_scalable.native import MessageId
 from pulsar_scalable.options import ProducerOptions
 from pulsar_scalable.ports import Content
 from pulsar_scalable.producer import ScalableProducer
-from tests.support.waiting import wait_for, wait_until_equal
+from tests.support.waiting import timeout_for, wait_for, wait_until_equal
 
 KEYS = [f"k{number}" for number in range(12)]
 
@@ -380,7 +380,7 @@ def test_an_answer_that_was_lost_before_the_layout_came() -> None:
         producer.send(b"first", partition_key="k")
         tell = world.seal(0)
         producer.send_async(b"second", outcomes.of(b"second"), partition_key="k")
-        assert world.losing.wait(20)
+        assert world.losing.wait(timeout_for(20))
         began = time.monotonic()
         tell()
         producer.flush()

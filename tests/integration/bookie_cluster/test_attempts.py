@@ -13,6 +13,7 @@ from models.bookie_registry import SwitchTarget
 from models.lifecycle.claim import Attempt
 from models.store_url import StoreUrl
 from tests.support.clients.claims import attempt_of, open_registry
+from tests.support.waiting import timeout_for
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
 
@@ -31,7 +32,7 @@ def at_once(url: StoreUrl, actions: Sequence[tuple[Attempt, Action]]) -> list[An
         with open_registry(url, me) as registry:
             results: list[Any] = []
             for _ in range(ROUNDS):
-                start.wait(30)
+                start.wait(timeout_for(30))
                 results.append(action(registry))
             return results
 

@@ -33,7 +33,7 @@ from tests.support.bookie_cluster.activities import Steps
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for, wait_until_equal
+from tests.support.waiting import timeout_for, wait_for, wait_until_equal
 
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
@@ -254,7 +254,7 @@ def test_stopped_means_that_nothing_answers(place: Place) -> None:
         ended = datetime.now(UTC)
         wait_for("the frozen broker's session to expire", lambda: "still answers at" in said(task.context), 90)
         frozen.kill()
-        stopped = pending.result(60)
+        stopped = pending.result(timeout_for(60))
 
     assert len(stopped.brokers) == len(BROKERS)
     # The step checks every 5 s, and counts from its last check before the first one stopped.
@@ -297,7 +297,7 @@ def test_started_means_all_of_them_on_the_right_side(place: Place) -> None:
         place.stack["broker-2"].start()
         wait_for("the misplaced broker", lambda: "at once, and start with" in said(task.context, action=True), 60)
         place.stack.use_bookies(place.stack.bookkeeper_uri, ["broker-2"])
-        on = pending.result(120)
+        on = pending.result(timeout_for(120))
     assert len(on.brokers) == on.new_ledgers == len(BROKERS)
     assert on.away_since is not None
     assert on.away_since < on.since

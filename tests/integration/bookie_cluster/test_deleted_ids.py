@@ -23,7 +23,7 @@ from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import FORWARD, SwitchEnvironment
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import timeout_for, wait_for
 
 pytestmark = pytest.mark.exhaustive
 
@@ -110,7 +110,7 @@ def test_deleted_ids_are_used_again(environment: Round) -> None:
         action = wait_for("BUILD to ask for a restart", lambda: _asked(tasks[-1].context), 60)
         environment.stack["bookie-1"].stop()
         environment.stack["bookie-1"].start()
-        built = building.result(120)
+        built = building.result(timeout_for(120))
     environment.stop_broker()
     done = environment.steps.run(tail.copy_tail, back, FORWARD)
     environment.move_broker(old)

@@ -36,6 +36,7 @@ from tests.support.clients.bookies import Cluster, pack, recover_ledger
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.in_process import in_process
 from tests.support.stacks import MakeStack
+from tests.support.waiting import timeout_for
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +142,7 @@ def test_a_frozen_deletion_deletes_nothing_after_a_switch_back(
     monkeypatch.setattr(LedgerDirectoryWriter, "delete", freeze_once)
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(cleanup.delete_ledgers, steps.task(plan), DELETE_ALL)
-        assert frozen.wait(60)
+        assert frozen.wait(timeout_for(60))
         try:
             environment.delete()
             assert not environment.source()
@@ -151,7 +152,7 @@ def test_a_frozen_deletion_deletes_nothing_after_a_switch_back(
         finally:
             thawed.set()
         with pytest.raises(Superseded):
-            late.result(60)
+            late.result(timeout_for(60))
     assert recreated
     assert environment.source() == recreated
 

@@ -20,6 +20,7 @@ from pulsar_devstack.servers.stack import StackSpec
 from spark.fence import WriteFence, claim_in
 from tests.support.clients.claims import attempt_of
 from tests.support.stacks import MakeStack
+from tests.support.waiting import timeout_for
 
 pytest_plugins = ["tests.support.stacks"]
 
@@ -128,7 +129,7 @@ def test_no_change_is_lost(url: StoreUrl, top: str) -> None:
                 store.set(path, str(int(node.value) + 1).encode(), node.version)
 
             for _ in range(ROUNDS):
-                start.wait(30)
+                start.wait(timeout_for(30))
                 _until_done(lambda: retry(add, path))
 
     with ThreadPoolExecutor(CONTENDERS) as pool:
@@ -154,7 +155,7 @@ def test_of_two_migrations_one_holds_the_claim(url: StoreUrl, top: str) -> None:
     def take(number: int) -> str:
         with open_cas(url, Access()) as store:
             keeper = ClaimKeeper(store, PacedClaim, attempt_of(f"kind/{number}"), path=f"{top}/claim")
-            start.wait(30)
+            start.wait(timeout_for(30))
             try:
                 return keeper.take().workflow_id
             except ClaimHeld as error:

@@ -30,7 +30,7 @@ from spark.metadata_store import jobs, tasks
 from spark.metadata_store.spec import Pair
 from tests.support.clients.claims import attempt_of
 from tests.support.stacks import SharedStack
-from tests.support.waiting import wait_until_equal
+from tests.support.waiting import timeout_for, wait_until_equal
 
 RECORDS = 6_000
 PATHS = [b"/bulk/%04d" % number for number in range(RECORDS)]
@@ -127,7 +127,7 @@ def _frozen(pair: Pair, me: Attempt, task: Callable[[Pair], None]) -> Generator[
     finally:
         assert process.pid is not None
         os.kill(process.pid, signal.SIGCONT)
-        process.join(60)
+        process.join(timeout_for(60))
     assert process.exitcode == SUPERSEDED, "the task was not superseded"
 
 

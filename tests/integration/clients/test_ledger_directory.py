@@ -30,7 +30,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import timeout_for, wait_for
 
 ACCESS = Access()
 MANY = 10_000
@@ -184,7 +184,7 @@ def test_two_create_the_same(url: StoreUrl) -> None:
 
     def create(order: int) -> list[bool]:
         with LedgerDirectoryWriter(url, ACCESS) as writer:
-            start.wait(30)
+            start.wait(timeout_for(30))
             return writer.create(items[::order])[::order]
 
     with ThreadPoolExecutor(2) as pool:
@@ -221,7 +221,7 @@ def test_parents_vanish_during_a_creation(directory: LedgerDirectoryWriter, url:
             wait_for("parents that were deleted during a creation", create_again, 60)
         finally:
             over.set()
-        deleting.result(30)
+        deleting.result(timeout_for(30))
 
 
 def test_an_id_that_was_deleted_is_not_created_again(directory: LedgerDirectoryWriter) -> None:
@@ -394,7 +394,7 @@ def test_many_raise_at_once(stack: Stack) -> None:
 
     def lift(above: int) -> IdGenerator:
         with Coordination(root) as coordination:
-            start.wait(30)
+            start.wait(timeout_for(30))
             return raise_generator(coordination, above)
 
     with ThreadPoolExecutor(4) as pool:

@@ -25,7 +25,7 @@ from process.exit_codes import leave
 from pulsar_devstack.servers.server import Server
 from pulsar_devstack.servers.spec import StackSpec
 from tests.support.clients.proxy import Proxy
-from tests.support.waiting import wait_for
+from tests.support.waiting import timeout_for, wait_for
 
 if TYPE_CHECKING:
     from tests.support.stacks import MakeStack
@@ -318,7 +318,7 @@ def race(address: str, runner: int, start: Barrier) -> None:
     with OxiaWriter(parse_store_url(address), batch_bytes=8192) as writer:
         writer.put(record(f"/race/{runner}/ready"), over=None)
         writer.flush()
-        start.wait(60)
+        start.wait(timeout_for(60))
         for number in range(RACE_RECORDS):
             own = record(f"/race/{runner}/{number}", b"%d" % runner * 100, runner * 1000 + number % 7, number % 5)
             writer.put(own, over=None)

@@ -20,7 +20,7 @@ from spark.engine import SparkEngine
 from spark.fence import CopyHeld
 from spark.slots import LOCAL_SLOTS
 from tests.support.lifecycle.planted import SecretWatch, contents
-from tests.support.waiting import wait_for, wait_until_equal
+from tests.support.waiting import timeout_for, wait_for, wait_until_equal
 
 _LONG = 60.0
 
@@ -166,7 +166,7 @@ def test_a_held_task_runs_again(engine: SparkEngine, tmp_path: Path) -> None:
         assert not engine.waits_for("held")
         assert not Path(first).exists()
         engine.release("held")
-        assert held.result(30) == [first, second]
+        assert held.result(timeout_for(30)) == [first, second]
 
 
 def test_a_typed_error_reaches_the_driver(engine: SparkEngine) -> None:

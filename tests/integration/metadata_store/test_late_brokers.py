@@ -22,7 +22,7 @@ from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.releases import SAMPLED_ON_ANOTHER, live_migrations
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for, wait_until_equal
+from tests.support.waiting import timeout_for, wait_for, wait_until_equal
 
 pytestmark = [live_migrations, *SAMPLED_ON_ANOTHER]
 
@@ -107,7 +107,7 @@ def test_a_second_attempt_waits_for_each_broker_again(
             )
             assert not pending.done()
             stack["broker-1"].resume()
-            assert pending.result(60).ephemerals == ready
+            assert pending.result(timeout_for(60)).ephemerals == ready
     finally:
         stack["broker-1"].resume()
     _roll_back(place, run=2)

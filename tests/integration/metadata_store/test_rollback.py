@@ -29,7 +29,7 @@ from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import timeout_for, wait_for
 
 CLUSTER = "back"
 BULK = [f"/bulk/{number:04}" for number in range(3_000)]
@@ -228,7 +228,7 @@ def test_rollback_with_writes_blocked(cluster: Cluster, environment: Environment
         if phase is FlagPhase.COPYING:
             watch = FlagWatch(cluster, cluster.oxia, phase)
             cluster.oxia.resume()
-            assert watch.seen.wait(60)
+            assert watch.seen.wait(timeout_for(60))
         run.signal(Verb.ROLLBACK)
         _wait_for_flag(cluster, FlagPhase.FAILED)
     report = run.result()

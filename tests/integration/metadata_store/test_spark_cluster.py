@@ -25,7 +25,7 @@ from tests.support.lifecycle.planted import SecretWatch
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_until_equal
+from tests.support.waiting import timeout_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive
 
@@ -96,7 +96,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[SparkCluster]:
     finally:
         for child in children:
             child.kill()
-            child.wait(10)
+            child.wait(timeout_for(10))
 
 
 @pytest.fixture(scope="module")

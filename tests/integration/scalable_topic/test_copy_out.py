@@ -40,7 +40,7 @@ from tests.support.scalable_topic.copies import (
     topic,
 )
 from tests.support.scalable_topic.topics import make_scalable
-from tests.support.waiting import wait_for
+from tests.support.waiting import timeout_for, wait_for
 
 STEP = 150
 SENT = 4 * STEP
@@ -115,7 +115,7 @@ def test_an_attempt_that_was_killed(stack: Stack, admin: PulsarAdmin, copier: Co
     first.start()
     _await_messages(admin, target, 60)
     first.context.cancel()
-    first.join(60)
+    first.join(timeout_for(60))
     assert first.failure
     copied = copier.copy(source, target, partitions=2)
     assert 60 <= copied.already_copied < copied.entries == LONG
@@ -132,7 +132,7 @@ def test_brokers_move_topics_during_a_copy(stack: Stack, admin: PulsarAdmin, cop
     _await_messages(admin, target, 60)
     for number in range(2):
         admin.topics.unload(target.of_partition(number))
-    attempt.join(60)
+    attempt.join(timeout_for(60))
     assert attempt.failure is None
     require_certificate(copier.copy(source, target, partitions=2), LONG)
     require_all(received(stack, target, APP, LONG), range(LONG))
@@ -145,7 +145,7 @@ def test_two_attempts_at_once(stack: Stack, admin: PulsarAdmin, copier: Copier, 
     older.start()
     _await_messages(admin, target, 20)
     copied = copier.copy(source, target, partitions=2)
-    older.join(60)
+    older.join(timeout_for(60))
     assert isinstance(older.failure, Superseded), older.failure
     require_certificate(copied, SENT)
     require_all(received(stack, target, APP, SENT), range(SENT))
@@ -215,7 +215,7 @@ def test_what_a_lost_attempt_has_on_its_way(stack: Stack, admin: PulsarAdmin, co
         assert later.is_alive()
     finally:
         bookie.resume()
-    later.join(30)
+    later.join(timeout_for(30))
     there = len(stored_in(stack, target)) - 10
     assert 50 < there <= 90
     assert answers == [True] * there + [False] * (100 - there)

@@ -20,7 +20,7 @@ from pulsar_devstack.servers.server import Server
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.stacks import SharedStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import timeout_for, wait_for
 
 SPACE = "public/default"
 
@@ -86,7 +86,7 @@ def _dies_during(operation: Operation, name: TopicName, stack: Stack, store: Cas
         running = pool.submit(operations.operate)
         wait_for("the operation to begin", has_begun, 30)
         leader.kill()
-        done = running.result(180)
+        done = running.result(timeout_for(180))
     assert operations.complete() == ()
     assert (done.changed, done.failures) == (1, ())
 

@@ -16,6 +16,7 @@ from models.segments.segment import SubscriptionKind
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.integration.topic_controller.conftest import Control
+from tests.support.waiting import timeout_for
 
 SPACE = "persistent://public/default"
 
@@ -38,7 +39,7 @@ def load(stack: Stack, topic: str) -> Generator[None]:
         yield
     finally:
         stop.set()
-        sending.join(30)
+        sending.join(timeout_for(30))
 
 
 def _ignore(*_: object) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import grpc
 
 from clients.oxia import oxia_pb2 as pb
+from tests.support.waiting import timeout_for
 
 _OLD_NAME = "/io.streamnative.oxia.proto.OxiaClient/"
 _LIMIT = 60.0
@@ -36,7 +37,7 @@ class OldOxia(grpc.GenericRpcHandler):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.stop(None).wait(10)
+        self._server.stop(None).wait(timeout_for(10))
         self._channel.close()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:

@@ -58,7 +58,7 @@ class Operator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(timeout_for(10))
 
     def wait(self, work: Coroutine[Any, Any, ResultT], limit: float) -> ResultT:
         """Run a coroutine on the operator's loop, and wait for its result; `limit` seconds on a calm machine."""

@@ -22,6 +22,7 @@ from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import BATCH_BYTES, BATCH_LEDGERS, Batch, LedgerPair, batches
 from spark.bookie_cluster.tasks import copy_batches, copy_unit
 from spark.engine import SparkEngine
+from tests.support.waiting import timeout_for
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -105,7 +106,7 @@ class Engine(SparkEngine):
             self.most = max(self.most, self._now)
             self.parallelism.append(pair.parallelism)
         if self._barrier:
-            self._barrier.wait(timeout=30)
+            self._barrier.wait(timeout=timeout_for(30))
         with self._lock:
             self._now -= 1
         units = cast("Sequence[Sequence[Batch]]", items)

@@ -20,6 +20,7 @@ from clients.tls import Tls
 from models.lifecycle.auto_throttle import AutoThrottle
 from tests.support.hostile import HostileServer, Script, dripping_body, dripping_header, received
 from tests.support.http_server import Answers, HttpServer
+from tests.support.waiting import timeout_for
 
 METRICS = Path(__file__).parent / "metrics"
 LONG_TIMEOUT = "1m"
@@ -186,7 +187,7 @@ def test_a_slow_endpoint_is_not_waited_for() -> None:
 
     class Slow(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            ended.wait(10)
+            ended.wait(timeout_for(10))
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
             """Write nothing."""

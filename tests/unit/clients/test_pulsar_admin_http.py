@@ -41,6 +41,7 @@ from clients.pulsar.admin.errors import (
 from clients.pulsar.admin.http import Endpoint, HttpSession
 from clients.tls import Tls
 from models.destinations import Destinations
+from tests.support.waiting import timeout_for
 
 Answering = Callable[[httpx.Request], httpx.Response]
 HOSTS = Destinations(("one", "two", "gone", "gone.too", "b"))
@@ -464,7 +465,7 @@ def test_threads_share_a_token(key_file: Path) -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.headers["authorization"] == "Bearer t1":
-            together.wait(10)
+            together.wait(timeout_for(10))
             return httpx.Response(401)
         return httpx.Response(200)
 

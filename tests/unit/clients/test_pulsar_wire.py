@@ -57,6 +57,7 @@ from pulsar_wire.pulsar_api_pb2 import (
     CommandSuccess,
     MessageIdData,
 )
+from tests.support.waiting import timeout_for
 
 STORED = bytes.fromhex("0e01c093f2070000001b0a036170701000188ca8c2b2a03422060a016e12013132016b604d68656c6c6f")
 RECEIVED = bytes.fromhex("0000001708094a130802120f0814100018ffffffffffffffffff01") + STORED
@@ -363,7 +364,7 @@ def test_frames_are_as_large_as_the_broker_allows() -> None:
                 connection.send(encode(CommandPing()))
                 with pytest.raises(kind, match=url):
                     connection.receive("waiting")
-            thread.join(5)
+            thread.join(timeout_for(5))
 
 
 def test_a_tls_handshake_that_the_other_side_ends() -> None:
@@ -379,7 +380,7 @@ def test_a_tls_handshake_that_the_other_side_ends() -> None:
         thread.start()
         with pytest.raises(StoreUnreachable, match="closed the connection"):
             greet(f"pulsar+ssl://127.0.0.1:{server.getsockname()[1]}", USUAL)
-        thread.join(5)
+        thread.join(timeout_for(5))
 
 
 def test_the_first_reachable_broker_checks_the_credentials() -> None:
@@ -447,4 +448,4 @@ def _broker(answer: Answer) -> Generator[str]:
             yield url
         finally:
             server.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(timeout_for(5))

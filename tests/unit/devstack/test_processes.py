@@ -18,6 +18,7 @@ from pulsar_devstack.servers.plans import ServerPlan
 from pulsar_devstack.servers.ports import PortBlock
 from pulsar_devstack.servers.processes import ProcessId, ProcessRecord, ProcessRunner
 from pulsar_devstack.servers.spec import PulsarSecurity, StackSpec
+from tests.support.waiting import timeout_for
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 
@@ -32,7 +33,7 @@ def test_a_reused_number_is_another_process() -> None:
         other.send(signal.SIGKILL)
         assert child.poll() is None
         same.send(signal.SIGKILL)
-        assert child.wait(timeout=60) == -signal.SIGKILL
+        assert child.wait(timeout=timeout_for(60)) == -signal.SIGKILL
     assert not same.alive
 
 

@@ -18,6 +18,7 @@ from pulsar_devstack.servers.cache import Cache, Product, cache_folder, sha256_o
 from pulsar_devstack.servers.jars import check_jars, lock_file, read_lock
 from pulsar_devstack.servers.server_releases import RELEASES, VARIABLE, ServerRelease, chosen_release
 from pulsar_devstack.servers.toolchain import DATA
+from tests.support.waiting import timeout_for
 
 
 class Counting:
@@ -127,7 +128,7 @@ def test_two_provisions_take_turns(cache: Cache, lines: list[str]) -> None:
         cache.ensure(product)
         while "waiting for another provision to finish" not in lines and other.is_alive():
             other.join(0.01)
-    other.join(60)
+    other.join(timeout_for(60))
     assert make.made == 1
     assert sorted(line.split()[0] for line in lines) == ["jars:", "jars:", "waiting"]
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from spark.slots import Limits, SlotScheduler, cluster_limits, local_limits
-from tests.support.waiting import wait_for, wait_until_equal
+from tests.support.waiting import timeout_for, wait_for, wait_until_equal
 
 GOES_ON = threading.Event()
 
@@ -23,7 +23,7 @@ def waiting(slots: SlotScheduler, tag: str) -> Generator[threading.Event]:
         with slots.slot(tag, done, urgent=False) as has_slot:
             if has_slot:
                 got.set()
-                done.wait(30)
+                done.wait(timeout_for(30))
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -31,7 +31,7 @@ def waiting(slots: SlotScheduler, tag: str) -> Generator[threading.Event]:
         yield got
     finally:
         done.set()
-        thread.join(10)
+        thread.join(timeout_for(10))
         assert not thread.is_alive()
 
 
@@ -72,7 +72,7 @@ def test_a_run_keeps_to_its_share() -> None:
     with ExitStack() as stack:
         hold(stack, slots, "copy", 2)
         with waiting(slots, "copy") as more, waiting(slots, "other") as other:
-            assert other.wait(10)
+            assert other.wait(timeout_for(10))
             assert not more.is_set()
 
 
@@ -89,7 +89,7 @@ def test_the_run_with_the_fewest_slots_comes_first() -> None:
                 wait_for("a wait", lambda: slots.waits("none"), 10)
                 assert not slots.waits("first"), "it has one already"
                 held.close()
-                assert none.wait(10)
+                assert none.wait(timeout_for(10))
                 assert not more.is_set()
 
 
@@ -114,9 +114,9 @@ def test_a_held_run_starts_nothing_and_is_in_no_others_way() -> None:
         assert not slots.waits("held"), "it waits for no slot"
         hold(stack, slots, "other", 1)
         with waiting(slots, "other") as other:
-            assert other.wait(10)
+            assert other.wait(timeout_for(10))
         assert not held.is_set()
         with slots.slot("held", GOES_ON, urgent=True) as has_slot:
             assert has_slot
         slots.release("held")
-        assert held.wait(10)
+        assert held.wait(timeout_for(10))

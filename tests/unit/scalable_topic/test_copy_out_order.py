@@ -15,6 +15,7 @@ from clients.errors import StoreUnreachable
 from models.segments.layout import SegmentLayout
 from spark.chains import run_chains
 from tests.support.scalable_topic.layouts import random_steps
+from tests.support.waiting import timeout_for
 
 
 def _nothing() -> None:
@@ -68,7 +69,7 @@ def test_a_failure_stops_the_rest() -> None:
         begun.append(item)
         if item == "fails":
             raise StoreUnreachable("gone")
-        assert stopped.wait(10)
+        assert stopped.wait(timeout_for(10))
 
     with pytest.raises(StoreUnreachable, match="gone"):
         run_chains({"long": (), "fails": (), "child": ("fails",)}, work, width=2, check=_nothing, give_up=stopped.set)
@@ -85,4 +86,6 @@ def test_an_error_of_the_check_stops_all() -> None:
             raise StoreUnreachable("cancelled")
 
     with pytest.raises(StoreUnreachable, match="cancelled"):
-        run_chains({1: ()}, lambda _: (stopped.wait(10), None)[1], width=1, check=check, give_up=stopped.set)
+        run_chains(
+            {1: ()}, lambda _: (stopped.wait(timeout_for(10)), None)[1], width=1, check=check, give_up=stopped.set
+        )
