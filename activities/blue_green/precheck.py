@@ -26,7 +26,7 @@ from activities.blue_green.checks.green import (
     judge,
 )
 from activities.blue_green.checks.names import check_namespace_names, check_patterns, check_topics
-from activities.blue_green.checks.settings import compared_settings
+from activities.blue_green.checks.settings import read_brokers
 from activities.blue_green.checks.use import TopicUse, check_expiry, pending_acknowledgements
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask
 from activities.blue_green.failback import after_failback
@@ -130,7 +130,8 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         findings.block("NOTHING_SELECTED", cause, "correct the patterns")
     names = check_namespace_names(findings, names)
     check_redirect(findings, task.blue.release, task.input.green)
-    check_green(task, findings, names)
+    compared = read_brokers(task)
+    check_green(task, findings, names, compared)
     findings.check("the isolation of namespaces", lambda: check_isolation(task, findings, names), of="GREEN")
     check_clients(task, findings, names)
     recreated = check_failback(task, findings, names)
@@ -140,7 +141,6 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         green_records = records(store)
     usage, lines, missing = _usage(task, [name for name in names if name not in redirected]), list[str](), 0
     census, settings = FeatureCensus(task.input.cluster), task.green.admin.brokers.runtime_configuration()
-    compared = compared_settings(task)
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in redirected:

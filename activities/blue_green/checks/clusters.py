@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from activities.blue_green.checks.quotas import broker_differences
-from activities.blue_green.checks.settings import settings_by_broker
+from activities.blue_green.checks.quotas import differences_by_broker
+from activities.blue_green.checks.settings import BothSides, SettingsByBroker, both_sides
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.listing import is_v1, namespaces_of
 from activities.blue_green.namespace_redirect import conflicting_redirect, urls_of
@@ -78,19 +78,19 @@ def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:
     Raises:
         StoreError: a metadata store cannot be read.
     """
+    brokers: dict[str, SettingsByBroker] = {}
     for side in _sides(task):
         with HttpSession(side.cluster.access) as session:
-            _ask_brokers(task, findings, side, session, answering=True)
-    check_stricter(task, findings)  # mutant: blue-green/settings-of-green-are-asked-once
+            brokers[side.code] = _ask_brokers(task, findings, side, session, answering=True)
+    # mutant: blue-green/settings-of-green-are-asked-once
+    check_stricter(findings, both_sides(brokers["BLUE"], brokers["GREEN"]))
 
 
-def check_stricter(task: AnyBlueGreenTask, findings: Findings) -> None:
+def check_stricter(findings: Findings, brokers: BothSides) -> None:
     """Note a blocker for each broker of green that refuses or filters messages that blue's brokers accept."""
-    of_blue = settings_by_broker(task.blue).values()
-    for name, green in settings_by_broker(task.green).items():
-        for difference in {difference: None for blue in of_blue for difference in broker_differences(blue, green)}:
-            if difference.blocks:
-                findings.block("GREEN_BROKERS_DIFFER", f"{name}: {difference}", "set green's brokers as blue's")
+    for difference, names in differences_by_broker(brokers).items():
+        for name in names if difference.blocks else ():
+            findings.block("GREEN_BROKERS_DIFFER", f"{name}: {difference}", "set green's brokers as blue's")
 
 
 def _sides(task: AnyBlueGreenTask) -> tuple[Side, Side]:
@@ -129,8 +129,10 @@ def _brokers_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Ca
 
 def _ask_brokers(
     task: AnyBlueGreenTask, findings: Findings, side: Side, session: HttpSession, *, answering: bool = False
-) -> None:
+) -> SettingsByBroker:
+    """Check the brokers of a side; return their settings."""
     seen: list[SeenBroker] = []
+    by_broker: dict[str, Mapping[str, str]] = {}
     for service in side.cluster.registrations():
         admin = PulsarAdminReader(session, registered_urls(service.data, session.access))
         broker = read_broker(service.name, admin)
@@ -138,7 +140,7 @@ def _ask_brokers(
             continue
         seen.append(broker)
         # If the broker did not answer, this request raises the reason.
-        settings = broker.settings or admin.brokers.runtime_configuration()
+        settings = by_broker[service.name] = broker.settings or admin.brokers.runtime_configuration()
         check_broker(findings, side, service.name, settings)
         if side.code == "BLUE":
             check_flip_timeout(findings, service.name, settings, task.input.flip_timeout.total_seconds())
@@ -147,6 +149,7 @@ def _ask_brokers(
         check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
     else:
         check_releases(findings, "", seen, accepted=Accepted(untested_versions=task.input.allow_untested_versions))
+    return by_broker
 
 
 def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> None:

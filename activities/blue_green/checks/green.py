@@ -10,14 +10,14 @@ from activities.blue_green.checks.clusters import check_stricter
 from activities.blue_green.checks.copies import check_copies
 from activities.blue_green.checks.quotas import (
     are_defaults,
-    broker_differences,
+    differences_by_broker,
     effects,
     green_clusters,
     green_quotas,
     green_room,
     is_default,
 )
-from activities.blue_green.checks.settings import ComparedSettings, check_settings, settings_by_broker
+from activities.blue_green.checks.settings import BothSides, check_settings
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.failback import terminated_topics
 from activities.blue_green.listing import namespaces_of
@@ -38,11 +38,18 @@ from models.releases import PAGE, behaviour_differences
 _SWEEP = "clusterMigrationCheckDurationSeconds"
 
 
-def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
-    """Check limits, tenants and brokers' default settings of green."""
+def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str], brokers: BothSides) -> None:
+    """Check limits, tenants and brokers' default settings of green.
+
+    Args:
+        task: the step.
+        findings: receives blockers and warnings.
+        namespaces: namespaces that move.
+        brokers: settings of the brokers of both sides.
+    """
     findings.blockers += green_room(task.green.admin, namespaces)
-    check_stricter(task, findings)
-    _compare_brokers(task, findings)
+    check_stricter(findings, brokers)
+    _compare_brokers(task, findings, brokers)
     releases = task.blue.release, task.green.release
     if behaviours := behaviour_differences(*releases, task.input.kind):
         blue, green = releases
@@ -57,15 +64,10 @@ def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence
             judge(task, findings, f"tenant {tenant}", differing)
 
 
-def _compare_brokers(task: AnyBlueGreenTask, findings: Findings) -> None:
+def _compare_brokers(task: AnyBlueGreenTask, findings: Findings, brokers: BothSides) -> None:
     """Warn of settings of green's brokers that differ from blue's."""
     releases = task.blue.release, task.green.release
-    of_blue, of_green = settings_by_broker(task.blue).values(), settings_by_broker(task.green)
-    brokers: dict[Difference, list[str]] = {}
-    for broker, there in of_green.items():
-        for difference in {difference: None for here in of_blue for difference in broker_differences(here, there)}:
-            brokers.setdefault(difference, []).append(broker)
-    for difference, differing in brokers.items():
+    for difference, differing in differences_by_broker(brokers).items():
         if difference.blocks:
             continue
         notes = [str(difference), *effects(task.input.green_cluster, difference)]
@@ -73,7 +75,7 @@ def _compare_brokers(task: AnyBlueGreenTask, findings: Findings) -> None:
             notes.append("both are defaults")
         if is_default(difference):
             notes.append("it applies to namespaces without a policy of their own")
-        if len(differing) < len(of_green):
+        if len(differing) < len(brokers.green):
             notes.append(f"on {summarize(differing)}")
         findings.warn("; ".join(notes))
 
@@ -85,7 +87,7 @@ def check_fit(
     green: NamespaceInventory | None,
     brokers: Mapping[str, str],
     *,
-    compared: Sequence[ComparedSettings],
+    compared: BothSides,
 ) -> None:
     """Check limits and settings of green that a namespace does not fit, and the clusters that it needs.
 

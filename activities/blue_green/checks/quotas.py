@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from activities.blue_green.checks.settings import elements, stricter_settings
+from activities.blue_green.checks.settings import BothSides, elements, stricter_settings
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.provisioning.translation import cluster_names
 from activities.pulsar.topic_inventory import TopicInventory
@@ -111,6 +111,16 @@ def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> lis
         for name in (*_DEFAULTS, *_OF_CLUSTER)
         if name in blue and name in green and elements(blue[name]) != elements(green[name])
     ]
+
+
+def differences_by_broker(brokers: BothSides) -> dict[Difference, list[str]]:
+    """Return the settings that differ between both sides, with the brokers of green that have them."""
+    differing: dict[Difference, list[str]] = {}
+    for name, green in brokers.green.items():
+        for difference in {item: None for blue in brokers.blue.values() for item in broker_differences(blue, green)}:
+            if not brokers.agree(difference.path.removeprefix(_BROKERS)):
+                differing.setdefault(difference, []).append(name)
+    return differing
 
 
 def effects(green: str, difference: Difference) -> list[str]:

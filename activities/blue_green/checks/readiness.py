@@ -8,7 +8,7 @@ from activities.blue_green.checks.clusters import check_replication, check_runni
 from activities.blue_green.checks.copies import check_copies
 from activities.blue_green.checks.green import check_deletion
 from activities.blue_green.checks.names import check_shadows, check_terminated
-from activities.blue_green.checks.settings import check_settings, compared_settings
+from activities.blue_green.checks.settings import check_settings, read_brokers
 from activities.blue_green.checks.use import check_expiry, expirations_of
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.listing import scalable_topics
@@ -104,7 +104,7 @@ def recheck_namespaces(
     if not guards:
         return expiring
     findings, census = Findings(), FeatureCensus(task.input.cluster)
-    settings, compared = task.green.admin.brokers.runtime_configuration(), compared_settings(task)
+    settings, brokers = task.green.admin.brokers.runtime_configuration(), read_brokers(task)
     for guard in guards:
         blue = read_namespace(task.blue.admin, guard.namespace, task.context.check)
         if blue is None:
@@ -118,7 +118,7 @@ def recheck_namespaces(
         policies = _policies_on_green(task, guard.namespace)
         check_deletion(task, findings, blue, policies, settings)
         green = policies and NamespaceInventory(guard.namespace, policies, {})
-        check_settings(task, findings, blue, green, compared)  # mutant: blue-green/settings-are-compared-once
+        check_settings(task, findings, blue, green, brokers)  # mutant: blue-green/settings-are-compared-once
         expiring.append((guard, [blue.topics[name] for name in expirations_of(blue, settings)]))
         for topic in blue.topics.values():
             census.add_topic(topic)

@@ -21,11 +21,13 @@ from models.lifecycle.failures import summarize
 
 Comparison = Callable[[str, str], bool]
 """Returns whether green's value is stricter than blue's."""
-ComparedSettings = tuple[Mapping[str, str], Mapping[str, str]]
-"""Settings of a broker of blue and of one of green."""
+SettingsByBroker = Mapping[str, Mapping[str, str]]
+"""Settings of the brokers of a cluster that answer, by their names: they may differ."""
 Use = Callable[[TopicInventory, str], bool]
 """Returns whether a topic of blue uses what brokers with a value of green refuse, or do otherwise."""
 
+# A cluster may have brokers for either kind of topics.
+_OF_SOME_BROKERS = ("enablePersistentTopics", "enableNonPersistentTopics")
 _REDELIVERING = ("Shared", "Key_Shared")
 # Names that brokers accept with strictlyVerifySubscriptionName (NamedEntity in 4.0.8 and 5.0.1).
 _PLAIN_NAME = re.compile(r"[-=:.\w]*", re.ASCII)
@@ -265,8 +267,44 @@ def stricter_settings(name: str, blue: str, green: str) -> list[Setting]:
     return [setting for setting in SETTINGS if setting.name == name and setting.is_stricter(blue, green)]
 
 
-def settings_by_broker(cluster: PulsarCluster) -> dict[str, Mapping[str, str]]:
-    """Return the settings of each broker that answers, since brokers of one cluster may differ."""
+class BothSides(NamedTuple):
+    """Settings of the brokers of both clusters.
+
+    Attributes:
+        blue: those of blue.
+        green: those of green.
+    """
+
+    blue: SettingsByBroker
+    green: SettingsByBroker
+
+    def agree(self, name: str) -> bool:
+        """Return whether the brokers of both sides have the same values of a setting, be it one or several."""
+        here, there = ({tuple(elements(broker[name])) for broker in side.values() if name in broker} for side in self)
+        return here == there
+
+    def pairs(self, name: str) -> list[tuple[str | None, str | None]]:
+        """Return the values of a setting on both sides, in each combination."""
+        here, there = ({broker.get(name): None for broker in side.values()} for side in self)
+        return [(blue, green) for blue in here for green in there]
+
+
+def both_sides(blue: SettingsByBroker, green: SettingsByBroker) -> BothSides:
+    """Return the settings of both sides, without differences between brokers that serve different kinds of topics."""
+    return BothSides(_with_common(blue), _with_common(green))
+
+
+def read_brokers(task: AnyBlueGreenTask) -> BothSides:
+    """Return the settings of the brokers of both sides that answer, with a request to each."""
+    return both_sides(_settings_by_broker(task.blue), _settings_by_broker(task.green))
+
+
+def _with_common(brokers: SettingsByBroker) -> SettingsByBroker:
+    served = {name: "true" for name in _OF_SOME_BROKERS if any(own.get(name) == "true" for own in brokers.values())}
+    return {broker: {**own, **served} for broker, own in brokers.items()}
+
+
+def _settings_by_broker(cluster: PulsarCluster) -> SettingsByBroker:
     settings: dict[str, Mapping[str, str]] = {}
     for name, admin in cluster.brokers():
         with suppress(AdminUnreachable):
@@ -274,25 +312,12 @@ def settings_by_broker(cluster: PulsarCluster) -> dict[str, Mapping[str, str]]:
     return settings
 
 
-def compared_settings(task: AnyBlueGreenTask) -> list[ComparedSettings]:
-    """Return the settings in `SETTINGS` of brokers of blue and of green, in each combination."""
-    both = list[list[dict[str, str]]]()
-    for cluster in (task.blue, task.green):
-        distinct = list[dict[str, str]]()
-        for settings in settings_by_broker(cluster).values():
-            compared = {setting.name: settings[setting.name] for setting in SETTINGS if setting.name in settings}
-            if compared not in distinct:
-                distinct.append(compared)
-        both.append(distinct)
-    return [(blue, green) for blue in both[0] for green in both[1]]
-
-
 def check_settings(
     task: AnyBlueGreenTask,
     findings: Findings,
     blue: NamespaceInventory,
     green: NamespaceInventory | None,
-    brokers: Sequence[ComparedSettings],
+    brokers: BothSides,
 ) -> None:
     """Note a blocker where topics use what green refuses, or does otherwise, and blue does not.
 
@@ -301,17 +326,19 @@ def check_settings(
         findings: receives blockers, and warnings of policies that are not seen in use.
         blue: namespace of blue.
         green: the same namespace on green; None if green does not have it.
-        brokers: those of `compared_settings`.
+        brokers: settings of the brokers of both sides.
     """
     for setting in SETTINGS:
         used, unused = dict[str, dict[str, None]](), dict[str, dict[str, None]]()
+        agree, pairs = brokers.agree(setting.name), brokers.pairs(setting.name)
         for name, topic in sorted(blue.topics.items()):
             here, there = setting.own(blue, topic), setting.own(green, green.topics.get(name) if green else None)
-            for of_blue, of_green in brokers:
-                # Policies of blue are copied.
-                value = _first(*here, of_blue.get(setting.name))
-                policy = _first(here[0], there[0], here[1], there[1])
-                greens = _first(policy, of_green.get(setting.name))
+            # Policies of blue are copied.
+            policy = _first(here[0], there[0], here[1], there[1])
+            if policy is None and agree:
+                continue
+            for of_blue, of_green in pairs:
+                value, greens = _first(*here, of_blue), _first(policy, of_green)
                 if value is None or greens is None or not setting.is_stricter(value, greens):
                     continue
                 # mutant: blue-green/settings-that-topics-use-pass

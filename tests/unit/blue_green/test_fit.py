@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,9 +16,9 @@ from activities.blue_green.checks.quotas import green_quotas
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.lifecycle.precheck import Findings
+from activities.pulsar.releases import SeenBroker
 from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
 from tests.unit.blue_green.test_differences import SPACE, TOPIC, namespace
 
@@ -235,22 +237,39 @@ def test_anti_affinity_groups() -> None:
 
 
 def test_each_broker_of_green_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Right before the flags a broker of green that has become stricter than blue's is named, if it answers."""
+    """Right before the flags a broker of green that has become stricter than blue's is named, if it answers.
 
-    def broker(encryption: str) -> SimpleNamespace:
-        settings = {"encryptionRequireOnProducer": encryption}
-        return SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: settings))
+    Writes are held back then, so each broker is asked once.
+    """
+    encryption = {"a": "false", "b": "true", "blue": "false", "silent": None}
+    asked: list[str] = []
 
-    def refuse() -> None:
-        raise AdminUnreachable("refused", method="GET", url="http://c")
+    def read(name: str, _: object) -> SeenBroker:
+        asked.append(name)
+        value = encryption[name]
+        return SeenBroker(name, "5.0.1", {"encryptionRequireOnProducer": value} if value else None)
 
-    def no_sides(_: object) -> tuple[()]:
-        return ()
+    def side(code: str, *names: str) -> SimpleNamespace:
+        services = [SimpleNamespace(name=name, data=b"") for name in names]
+        cluster = SimpleNamespace(access=None, registrations=lambda: services)
+        return SimpleNamespace(code=code, name=code, cluster=cluster)
 
-    silent = SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=refuse))
-    here, there = [("d", broker("false"))], [("a", broker("false")), ("b", broker("true")), ("c", silent)]
-    task = SimpleNamespace(blue=SimpleNamespace(brokers=lambda: here * 2), green=SimpleNamespace(brokers=lambda: there))
-    monkeypatch.setattr(clusters, "_sides", no_sides)
+    def ignore(*_: object, **__: object) -> None:
+        return None
+
+    def sides(_: object) -> tuple[SimpleNamespace, SimpleNamespace]:
+        return side("BLUE", "blue"), side("GREEN", "a", "b", "silent")
+
+    def session(_: object) -> nullcontext[SimpleNamespace]:
+        return nullcontext(SimpleNamespace(access=None))
+
+    for name, double in {"_sides": sides, "HttpSession": session, "read_broker": read}.items():
+        monkeypatch.setattr(clusters, name, double)
+    for name in ("check_broker", "check_flip_timeout", "check_releases", "registered_urls", "PulsarAdminReader"):
+        monkeypatch.setattr(clusters, name, ignore)
+    task = SimpleNamespace(
+        input=SimpleNamespace(kind="", accepted=None, allow_untested_versions=False, flip_timeout=timedelta())
+    )
     findings = Findings()
     check_running(cast("BlueGreenTask", task), findings)
     (blocker,) = findings.blockers
@@ -258,3 +277,4 @@ def test_each_broker_of_green_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
         "GREEN_BROKERS_DIFFER",
         True,
     )
+    assert asked == ["blue", "a", "b", "silent"]

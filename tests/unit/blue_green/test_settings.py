@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from activities.blue_green.checks.clusters import check_stricter
 from activities.blue_green.checks.quotas import broker_differences
-from activities.blue_green.checks.settings import SETTINGS, check_settings, compared_settings
+from activities.blue_green.checks.settings import SETTINGS, BothSides, both_sides, check_settings, read_brokers
 from activities.blue_green.context import BlueGreenTask
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
@@ -62,7 +63,8 @@ def check(
     findings, both = Findings(), here or {}
     task = cast("BlueGreenTask", SimpleNamespace(input=SimpleNamespace(cluster="blue", green_cluster="green")))
     green = None if there is None and own is None else namespace(topic(policies=own), **both, **(there or {}))
-    check_settings(task, findings, namespace(used, **both), green, [({setting: values[0]}, {setting: values[1]})])
+    brokers = BothSides(*({"a": {setting: value}} for value in values))
+    check_settings(task, findings, namespace(used, **both), green, brokers)
     return findings
 
 
@@ -195,24 +197,59 @@ def test_settings_are_compared() -> None:
     assert compared == {setting.name for setting in SETTINGS}
 
 
-def test_brokers_of_one_cluster_that_differ() -> None:
-    """Each combination of brokers of both sides counts, without those that do not answer."""
+def mixed(*values: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Return brokers of one cluster, each with its settings."""
+    return {f"b{number}": settings for number, settings in enumerate(values)}
 
-    def broker(**settings: str) -> tuple[str, SimpleNamespace]:
-        return "b", SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: settings))
 
-    def refuse() -> None:
-        raise AdminUnreachable("refused", method="GET", url="http://c")
+def blockers_between(
+    blue: dict[str, dict[str, str]], green: dict[str, dict[str, str]], used: TopicInventory = UNUSED
+) -> int:
+    """Return the number of blockers between the brokers of two clusters, and of a namespace of one topic."""
+    findings, brokers = Findings(), both_sides(blue, green)
+    task = cast("BlueGreenTask", SimpleNamespace(input=SimpleNamespace(cluster="blue", green_cluster="green")))
+    check_stricter(findings, brokers)
+    check_settings(task, findings, namespace(used), None, brokers)
+    return len(findings.blockers)
 
-    silent = "c", SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=refuse))
 
-    def cluster(*brokers: tuple[str, SimpleNamespace]) -> SimpleNamespace:
-        named = [(f"{name}{number}", admin) for number, (name, admin) in enumerate(brokers)]
-        return SimpleNamespace(brokers=lambda: named)
+def test_clusters_with_brokers_of_several_kinds() -> None:
+    """Clusters of the same kinds of brokers do not differ, and each kind of topics needs one broker of green."""
+    kinds = {"enablePersistentTopics": "true", "enableNonPersistentTopics": "false"}
+    others = {"enablePersistentTopics": "false", "enableNonPersistentTopics": "true"}
+    both = {"enablePersistentTopics": "true", "enableNonPersistentTopics": "true"}
+    passing = topic(name=_PASSING)
+    for blue in (mixed(kinds, others), mixed(both)):
+        for green in (mixed(others, kinds), mixed(both)):
+            assert blockers_between(blue, green, passing) == 0
+        assert (blockers_between(blue, mixed(kinds), passing), blockers_between(blue, mixed(others), passing)) == (1, 1)
+    high, low = {"maxMessageSize": "2"}, {"maxMessageSize": "1"}
+    assert (
+        blockers_between(mixed(high, low), mixed(low, high)),
+        blockers_between(mixed(high, low), mixed(low, low)),
+    ) == (0, 2)
+    on, off = {"delayedDeliveryEnabled": "true"}, {"delayedDeliveryEnabled": "false"}
+    assert (
+        blockers_between(mixed(on, off), mixed(off, on), DELAYED),
+        blockers_between(mixed(on, off), mixed(off), DELAYED),
+    ) == (0, 1)
+
+
+def test_brokers_that_answer() -> None:
+    """The settings of each broker that answers are read once."""
+    asked: list[str] = []
+
+    def broker(name: str, **settings: str) -> tuple[str, SimpleNamespace]:
+        def read() -> dict[str, str]:
+            asked.append(name)
+            if not settings:
+                raise AdminUnreachable("refused", method="GET", url="http://c")
+            return settings
+
+        return name, SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=read))
 
     low, high = {"maxMessageSize": "1"}, {"maxMessageSize": "2"}
-    task = SimpleNamespace(
-        blue=cluster(broker(**high, advertisedAddress="a"), broker(**high, advertisedAddress="b"), silent),
-        green=cluster(broker(**high), broker(**low)),
-    )
-    assert compared_settings(cast("BlueGreenTask", task)) == [(high, high), (high, low)]
+    here, there = [broker("a", **high), broker("silent")], [broker("b", **high), broker("c", **low)]
+    task = SimpleNamespace(blue=SimpleNamespace(brokers=lambda: here), green=SimpleNamespace(brokers=lambda: there))
+    assert read_brokers(cast("BlueGreenTask", task)) == ({"a": high}, {"b": high, "c": low})
+    assert asked == ["a", "silent", "b", "c"]
