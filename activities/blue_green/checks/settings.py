@@ -7,16 +7,18 @@ may have more. So what counts is the value that a topic has on each side, and wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.provisioning.inventory import NamespaceInventory
+from activities.blue_green.provisioning.translation import comparable
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.admin.errors import AdminUnreachable
+from clients.pulsar.admin.namespace_policies import PolicyPath
 from models.lifecycle.failures import summarize
 
 Comparison = Callable[[str, str], bool]
@@ -147,11 +149,19 @@ class Setting(NamedTuple):
     of_topic: tuple[str, ...] = ()
     unset: tuple[str, ...] = ("UNDEFINED",)
 
-    def own(self, namespace: NamespaceInventory | None, topic: TopicInventory | None) -> tuple[str | None, str | None]:
-        """Return the values that policies of a topic and of its namespace give it; None for no policy."""
+    def own(
+        self, namespace: NamespaceInventory | None, topic: TopicInventory | None, replaced: Container[PolicyPath] = ()
+    ) -> tuple[str | None, str | None]:
+        """Return the values that policies of a topic and of its namespace give it; None for no policy.
+
+        Args:
+            namespace: None where the cluster does not have it.
+            topic: likewise.
+            replaced: policies of the namespace that do not count, since they become others.
+        """
         own = _within(topic.own_policy(self.of_topic[0]), self.of_topic[1:]) if topic and self.of_topic else None
         raw = namespace.policies.raw if namespace else {}
-        inherited = (self._text(_within(raw, path)) for path in self.of_namespace)
+        inherited = (self._text(_within(raw, path)) for path in self.of_namespace if path[:1] not in replaced)
         return self._text(own), _first(*inherited)
 
     def _text(self, value: Any) -> str | None:
@@ -328,11 +338,14 @@ def check_settings(
         green: the same namespace on green; None if green does not have it.
         brokers: settings of the brokers of both sides.
     """
+    # PROVISION makes these equal, or another blocker says that they differ.
+    copied = comparable(blue.policies.raw)
     for setting in SETTINGS:
         used, unused = dict[str, dict[str, None]](), dict[str, dict[str, None]]()
         agree, pairs = brokers.agree(setting.name), brokers.pairs(setting.name)
         for name, topic in sorted(blue.topics.items()):
-            here, there = setting.own(blue, topic), setting.own(green, green.topics.get(name) if green else None)
+            here = setting.own(blue, topic)
+            there = setting.own(green, green.topics.get(name) if green else None, copied)
             # Policies of blue are copied.
             policy = _first(here[0], there[0], here[1], there[1])
             if policy is None and agree:

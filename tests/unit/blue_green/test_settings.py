@@ -159,6 +159,21 @@ def test_policies_that_green_alone_has(
     assert is_clean(check(setting, equal, topic(), here=policy, there={}))
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "policy"),
+    [
+        ("isSchemaValidationEnforced", "false", {"schema_validation_enforced": True}),
+        ("schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE", {"schema_compatibility_strategy": "FULL"}),
+        ("isAllowAutoUpdateSchemaEnabled", "true", {"is_allow_auto_update_schema": False}),
+    ],
+)
+def test_policies_that_blue_always_has(setting: str, value: str, policy: dict[str, Any]) -> None:
+    """A policy of green's namespace that PROVISION sets as on blue, or that differs by another blocker, is blue's."""
+    assert is_clean(check(setting, (value, value), WITH_SCHEMA, there=policy))
+    strategy = {"schema_auto_update_compatibility_strategy": "Full"}
+    assert codes("schemaCompatibilityStrategy", ("BACKWARD", "BACKWARD"), WITH_SCHEMA, there=strategy) == _REFUSED
+
+
 def test_policies_of_a_topic_of_green() -> None:
     """A topic's own policy goes before its namespace's; green's alone must not be stricter."""
     sizes = "maxMessageSize", ("100", "100")
