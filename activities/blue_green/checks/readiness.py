@@ -8,7 +8,7 @@ from activities.blue_green.checks.clusters import check_replication, check_runni
 from activities.blue_green.checks.copies import check_copies
 from activities.blue_green.checks.green import check_deletion
 from activities.blue_green.checks.names import check_shadows, check_terminated
-from activities.blue_green.checks.settings import check_settings, read_brokers
+from activities.blue_green.checks.settings import check_settings, read_brokers, refused_topics
 from activities.blue_green.checks.use import check_expiry, expirations_of
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.listing import scalable_topics
@@ -118,6 +118,9 @@ def recheck_namespaces(
         policies = _policies_on_green(task, guard.namespace)
         check_deletion(task, findings, blue, policies, settings)
         green = policies and NamespaceInventory(guard.namespace, policies, {})
+        # A topic's own policy may allow it; PROVISION does not change what only green has.
+        if green and (refused := refused_topics(blue, green, brokers)):
+            green = read_namespace(task.green.admin, guard.namespace, task.context.check, only=refused)
         check_settings(task, findings, blue, green, brokers)  # mutant: blue-green/settings-are-compared-once
         expiring.append((guard, [blue.topics[name] for name in expirations_of(blue, settings)]))
         for topic in blue.topics.values():

@@ -7,7 +7,7 @@ may have more. So what counts is the value that a topic has on each side, and wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.admin.namespace_policies import PolicyPath
+from clients.pulsar.names import TopicName
 from models.lifecycle.failures import summarize
 
 Comparison = Callable[[str, str], bool]
@@ -30,6 +31,8 @@ Use = Callable[[TopicInventory, str], bool]
 
 # A cluster may have brokers for either kind of topics.
 _OF_SOME_BROKERS = ("enablePersistentTopics", "enableNonPersistentTopics")
+_Topics = dict[str, dict[str, None]]
+"""Names of topics by the values of both sides."""
 _REDELIVERING = ("Shared", "Key_Shared")
 # Names that brokers accept with strictlyVerifySubscriptionName (NamedEntity in 4.0.8 and 5.0.1).
 _PLAIN_NAME = re.compile(r"[-=:.\w]*", re.ASCII)
@@ -338,14 +341,54 @@ def check_settings(
         green: the same namespace on green; None if green does not have it.
         brokers: settings of the brokers of both sides.
     """
+    by_setting: dict[Setting, tuple[_Topics, _Topics]] = {}
+    for case in _stricter(blue, green, brokers):
+        used, unused = by_setting.setdefault(case.setting, ({}, {}))
+        values = f"{case.setting.name}: {case.green}, on {task.input.cluster}: {case.blue}"
+        (used if case.is_used else unused).setdefault(values, {})[str(case.topic)] = None
+    for setting, (used, unused) in by_setting.items():
+        for values, topics in used.items():
+            cause = f"{task.input.green_cluster} {setting.effect} ({values}): {summarize([*topics])}"
+            findings.block("GREEN_BROKERS_DIFFER", cause, _cure(task, setting))
+        for values, topics in unused.items():
+            findings.warn(
+                f"by a policy that only it has, {task.input.green_cluster} {setting.effect} ({values}): "
+                f"{summarize([*topics])}"
+            )
+
+
+def refused_topics(blue: NamespaceInventory, green: NamespaceInventory, brokers: BothSides) -> set[TopicName]:
+    """Return the topics for which `check_settings` notes a blocker; arguments as there."""
+    return {case.topic for case in _stricter(blue, green, brokers) if case.is_used}
+
+
+class _Stricter(NamedTuple):
+    """A topic for which green is stricter.
+
+    Attributes:
+        setting: whose values differ.
+        topic: its name.
+        blue: value of blue.
+        green: value of green.
+        is_used: the topic uses what green refuses, or does otherwise.
+    """
+
+    setting: Setting
+    topic: TopicName
+    blue: str
+    green: str
+    is_used: bool
+
+
+def _stricter(blue: NamespaceInventory, green: NamespaceInventory | None, brokers: BothSides) -> Iterator[_Stricter]:
+    """Yield the topics that use what green refuses, or for which green has a stricter policy of its own."""
+    theirs: Mapping[TopicName, TopicInventory] = green.topics if green else {}
     # PROVISION makes these equal, or another blocker says that they differ.
     copied = comparable(blue.policies.raw)
     for setting in SETTINGS:
-        used, unused = dict[str, dict[str, None]](), dict[str, dict[str, None]]()
         agree, pairs = brokers.agree(setting.name), brokers.pairs(setting.name)
         for name, topic in sorted(blue.topics.items()):
-            here = setting.own(blue, topic)
-            there = setting.own(green, green.topics.get(name) if green else None, copied)
+            here, there = setting.own(blue, topic), setting.own(green, theirs.get(name), copied)
             # Policies of blue are copied.
             policy = _first(here[0], there[0], here[1], there[1])
             if policy is None and agree:
@@ -357,16 +400,7 @@ def check_settings(
                 # mutant: blue-green/settings-that-topics-use-pass
                 is_used = policy is not None if setting.uses is None else setting.uses(topic, greens)
                 if is_used or policy is not None:
-                    topics = (used if is_used else unused).setdefault(_values(task, setting, value, greens), {})
-                    topics[str(name)] = None
-        for values, topics in used.items():
-            cause = f"{task.input.green_cluster} {setting.effect} ({values}): {summarize([*topics])}"
-            findings.block("GREEN_BROKERS_DIFFER", cause, _cure(task, setting))
-        for values, topics in unused.items():
-            findings.warn(
-                f"by a policy that only it has, {task.input.green_cluster} {setting.effect} ({values}): "
-                f"{summarize([*topics])}"
-            )
+                    yield _Stricter(setting, name, value, greens, is_used)
 
 
 def _cure(task: AnyBlueGreenTask, setting: Setting) -> str:
@@ -374,10 +408,6 @@ def _cure(task: AnyBlueGreenTask, setting: Setting) -> str:
     if not (setting.of_namespace or setting.of_topic):
         return cure
     return f"{cure}, and remove a policy that only green has; or set a policy on {task.input.cluster}, which is copied"
-
-
-def _values(task: AnyBlueGreenTask, setting: Setting, blue: str, green: str) -> str:
-    return f"{setting.name}: {green}, on {task.input.cluster}: {blue}"
 
 
 def _within(value: Any, path: Sequence[str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -12,10 +13,11 @@ from activities.blue_green.checks import readiness
 from activities.blue_green.checks.readiness import recheck_namespaces
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from clients.pulsar.admin.namespaces import Policies
-from clients.pulsar.admin.topics import InternalInfo, Position, TopicStats
+from clients.pulsar.admin.topics import InternalInfo, Position, SubscriptionStats, TopicStats
+from clients.pulsar.names import TopicName
 from tests.unit.blue_green.test_differences import namespace
 from tests.unit.blue_green.test_fit import CAUGHT_UP
-from tests.unit.blue_green.test_topic_use import IN_USE, READY, guards, task, topic
+from tests.unit.blue_green.test_topic_use import IN_USE, READY, TOPIC, guards, task, topic
 
 
 @pytest.mark.parametrize(
@@ -77,25 +79,59 @@ def test_a_policy_that_came_to_green(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_settings_that_topics_use_since_the_precheck(monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy that came to green since PRECHECK, and is stricter than blue's brokers, stops the batch."""
+    batch, of_green = task(), namespace(topic(READY), deduplicationEnabled=False)
 
-    def read(*_: object) -> NamespaceInventory:
-        return namespace(topic(IN_USE))
+    def read(admin: object, *_: object, **__: object) -> NamespaceInventory:
+        return namespace(topic(IN_USE)) if admin is batch.blue.admin else of_green
 
     def policies(_: str) -> Policies:
-        return namespace(deduplicationEnabled=False).policies
+        return of_green.policies
 
     def brokers() -> list[tuple[str, SimpleNamespace]]:
         settings = {"brokerDeduplicationEnabled": "true"}
         return [("b", SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: settings)))]
 
     monkeypatch.setattr(readiness, "read_namespace", read)
-    batch = task()
     for cluster in (batch.blue, batch.green):
         monkeypatch.setattr(cluster, "brokers", brokers)
     recheck_namespaces(batch, guards())
     monkeypatch.setattr(batch.green.admin.namespaces, "policies", policies)
     with pytest.raises(ApplicationError, match=r"\[GREEN_BROKERS_DIFFER\]"):
         recheck_namespaces(batch, guards())
+
+
+def test_policies_of_topics_of_green(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Green's topics are read for their own policies only where a batch would be refused without these."""
+    delayed = SubscriptionStats.model_validate({"msgDelayed": 3, "type": "Shared"})
+    used = topic(TopicStats(subscriptions={"s": delayed}))
+    batch, values, active = task(), {"blue": "true", "green": "true"}, True
+    asked: list[Collection[TopicName]] = []
+
+    def read(admin: object, *_: object, only: Collection[TopicName] | None = None) -> NamespaceInventory:
+        if admin is batch.blue.admin:
+            return namespace(used)
+        asked.append(only or ())
+        return namespace(topic(TopicStats(), delayedDelivery={"active": active}))
+
+    def policies(_: str) -> Policies:
+        return namespace().policies
+
+    def cluster(name: str) -> Callable[[], list[tuple[str, SimpleNamespace]]]:
+        brokers = SimpleNamespace(runtime_configuration=lambda: {"delayedDeliveryEnabled": values[name]})
+        return lambda: [(name, SimpleNamespace(brokers=brokers))]
+
+    monkeypatch.setattr(readiness, "read_namespace", read)
+    monkeypatch.setattr(batch.green.admin.namespaces, "policies", policies)
+    monkeypatch.setattr(batch.blue, "brokers", cluster("blue"))
+    monkeypatch.setattr(batch.green, "brokers", cluster("green"))
+    recheck_namespaces(batch, guards())
+    assert asked == []
+    values["green"] = "false"
+    recheck_namespaces(batch, guards())
+    active = False
+    with pytest.raises(ApplicationError, match=r"\[GREEN_BROKERS_DIFFER\]"):
+        recheck_namespaces(batch, guards())
+    assert asked == [{TOPIC}, {TOPIC}]
 
 
 def test_accepted_decisions_hold_later(monkeypatch: pytest.MonkeyPatch) -> None:
