@@ -140,6 +140,7 @@ MUTANTS = mutants(
             "blue-green/settings-of-green-pass": becomes("True"),
         },
         _SETTINGS: {
+            "blue-green/settings-of-silent-brokers-pass": becomes("False"),
             "blue-green/settings-that-topics-use-pass": becomes("False"),
         },
         _LATE: {

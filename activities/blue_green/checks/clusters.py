@@ -76,14 +76,14 @@ def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Repeat PRECHECK's checks of the brokers of both clusters, without those that do not answer now.
 
     Raises:
-        StoreError: a metadata store cannot be read.
+        StoreError: a metadata store cannot be read, or no broker of a side answers.
     """
     brokers: dict[str, SettingsByBroker] = {}
     for side in _sides(task):
         with HttpSession(side.cluster.access) as session:
             brokers[side.code] = _ask_brokers(task, findings, side, session, answering=True)
     # mutant: blue-green/settings-of-green-are-asked-once
-    check_stricter(findings, both_sides(brokers["BLUE"], brokers["GREEN"]))
+    check_stricter(findings, both_sides(task, brokers["BLUE"], brokers["GREEN"]))
 
 
 def check_stricter(findings: Findings, brokers: BothSides) -> None:

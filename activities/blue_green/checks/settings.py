@@ -302,14 +302,23 @@ class BothSides(NamedTuple):
         return [(blue, green) for blue in here for green in there]
 
 
-def both_sides(blue: SettingsByBroker, green: SettingsByBroker) -> BothSides:
-    """Return the settings of both sides, without differences between brokers that serve different kinds of topics."""
+def both_sides(task: AnyBlueGreenTask, blue: SettingsByBroker, green: SettingsByBroker) -> BothSides:
+    """Return the settings of both sides, without differences between brokers that serve different kinds of topics.
+
+    Raises:
+        AdminUnreachable: no broker of a side has answered.
+    """
+    input = task.input
+    for name, addresses, brokers in ((input.cluster, input.blue, blue), (input.green_cluster, input.green, green)):
+        if not brokers:  # mutant: blue-green/settings-of-silent-brokers-pass
+            reason = f"no broker of {name} answers, so its settings cannot be compared"
+            raise AdminUnreachable(reason, method="GET", url=addresses.admin_urls[0])
     return BothSides(_with_common(blue), _with_common(green))
 
 
 def read_brokers(task: AnyBlueGreenTask) -> BothSides:
-    """Return the settings of the brokers of both sides that answer, with a request to each."""
-    return both_sides(_settings_by_broker(task.blue), _settings_by_broker(task.green))
+    """Return the settings of the brokers of both sides that answer, with a request to each; errors as `both_sides`."""
+    return both_sides(task, _settings_by_broker(task.blue), _settings_by_broker(task.green))
 
 
 def _with_common(brokers: SettingsByBroker) -> SettingsByBroker:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,6 +19,8 @@ from activities.pulsar.releases import SeenBroker
 from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
+from models.blue_green.input import BlueGreenInput
+from tests.support.blue_green.sides import side
 from tests.unit.blue_green.test_differences import SPACE, TOPIC, namespace
 
 _CLIENTS = (Client(), Client())
@@ -249,7 +250,7 @@ def test_each_broker_of_green_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
         value = encryption[name]
         return SeenBroker(name, "5.0.1", {"encryptionRequireOnProducer": value} if value else None)
 
-    def side(code: str, *names: str) -> SimpleNamespace:
+    def brokers(code: str, *names: str) -> SimpleNamespace:
         services = [SimpleNamespace(name=name, data=b"") for name in names]
         cluster = SimpleNamespace(access=None, registrations=lambda: services)
         return SimpleNamespace(code=code, name=code, cluster=cluster)
@@ -258,7 +259,7 @@ def test_each_broker_of_green_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
         return None
 
     def sides(_: object) -> tuple[SimpleNamespace, SimpleNamespace]:
-        return side("BLUE", "blue"), side("GREEN", "a", "b", "silent")
+        return brokers("BLUE", "blue"), brokers("GREEN", "a", "b", "silent")
 
     def session(_: object) -> nullcontext[SimpleNamespace]:
         return nullcontext(SimpleNamespace(access=None))
@@ -267,9 +268,8 @@ def test_each_broker_of_green_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(clusters, name, double)
     for name in ("check_broker", "check_flip_timeout", "check_releases", "registered_urls", "PulsarAdminReader"):
         monkeypatch.setattr(clusters, name, ignore)
-    task = SimpleNamespace(
-        input=SimpleNamespace(kind="", accepted=None, allow_untested_versions=False, flip_timeout=timedelta())
-    )
+    needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
+    task = SimpleNamespace(input=BlueGreenInput.model_validate(needed))
     findings = Findings()
     check_running(cast("BlueGreenTask", task), findings)
     (blocker,) = findings.blockers

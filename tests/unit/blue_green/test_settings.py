@@ -217,12 +217,20 @@ def mixed(*values: dict[str, str]) -> dict[str, dict[str, str]]:
     return {f"b{number}": settings for number, settings in enumerate(values)}
 
 
+def clusters(here: list[tuple[str, SimpleNamespace]], there: list[tuple[str, SimpleNamespace]]) -> BlueGreenTask:
+    """Return a task on two clusters with these brokers."""
+    address = SimpleNamespace(admin_urls=("http://a",))
+    needed = SimpleNamespace(cluster="blue", green_cluster="green", blue=address, green=address)
+    blue, green = SimpleNamespace(brokers=lambda: here), SimpleNamespace(brokers=lambda: there)
+    return cast("BlueGreenTask", SimpleNamespace(input=needed, blue=blue, green=green))
+
+
 def blockers_between(
     blue: dict[str, dict[str, str]], green: dict[str, dict[str, str]], used: TopicInventory = UNUSED
 ) -> int:
     """Return the number of blockers between the brokers of two clusters, and of a namespace of one topic."""
-    findings, brokers = Findings(), both_sides(blue, green)
-    task = cast("BlueGreenTask", SimpleNamespace(input=SimpleNamespace(cluster="blue", green_cluster="green")))
+    findings, task = Findings(), clusters([], [])
+    brokers = both_sides(task, blue, green)
     check_stricter(findings, brokers)
     check_settings(task, findings, namespace(used), None, brokers)
     return len(findings.blockers)
@@ -265,6 +273,10 @@ def test_brokers_that_answer() -> None:
 
     low, high = {"maxMessageSize": "1"}, {"maxMessageSize": "2"}
     here, there = [broker("a", **high), broker("silent")], [broker("b", **high), broker("c", **low)]
-    task = SimpleNamespace(blue=SimpleNamespace(brokers=lambda: here), green=SimpleNamespace(brokers=lambda: there))
-    assert read_brokers(cast("BlueGreenTask", task)) == ({"a": high}, {"b": high, "c": low})
+    assert read_brokers(clusters(here, there)) == ({"a": high}, {"b": high, "c": low})
     assert asked == ["a", "silent", "b", "c"]
+    with pytest.raises(AdminUnreachable, match="no broker of blue answers"):
+        read_brokers(clusters(here[1:], there))
+    for silent in (here[1:], []):
+        with pytest.raises(AdminUnreachable, match="no broker of green answers"):
+            read_brokers(clusters(here, silent))

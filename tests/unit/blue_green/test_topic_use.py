@@ -66,6 +66,7 @@ def task(*reads: TopicStats, info: InternalInfo | None = None, **fields: object)
     def absent(name: str) -> None:
         raise AdminNotFound(name, method="GET", url=name)
 
+    broker = SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=dict))
     needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
     return cast(
         "BlueGreenTask",
@@ -73,13 +74,13 @@ def task(*reads: TopicStats, info: InternalInfo | None = None, **fields: object)
             input=BlueGreenInput.model_validate({**needed, "quiesce_timeout": "PT1M", **fields}),
             blue=SimpleNamespace(
                 admin=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names, internal_info=internal_info)),
-                brokers=list,
+                brokers=lambda: [("a", broker)],
             ),
             green=SimpleNamespace(
                 admin=SimpleNamespace(
                     brokers=SimpleNamespace(runtime_configuration=dict), namespaces=SimpleNamespace(policies=absent)
                 ),
-                brokers=list,
+                brokers=lambda: [("a", broker)],
             ),
             each=each,
             context=SimpleNamespace(
