@@ -112,7 +112,8 @@ def _has_delayed(topic: TopicInventory, _: str) -> bool:
 
 
 def _has_replicated(topic: TopicInventory, _: str) -> bool:
-    return any(sub.replicated for sub in topic.durable)
+    # The flag has no effect in topics that are not replicated.
+    return any(sub.replicated for sub in topic.durable) and any(stats.replication for stats in topic.stats)
 
 
 def _redelivers(topic: TopicInventory, _: str) -> bool:

@@ -15,7 +15,7 @@ from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.admin.schemas import Schema
-from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
+from clients.pulsar.admin.topics import Client, ReplicationStats, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
 from tests.unit.blue_green.test_differences import TOPIC, namespace
 
@@ -38,6 +38,12 @@ def topic(stats: TopicStats | None = None, name: TopicName = TOPIC, **fields: An
 UNUSED = topic()
 WITH_SCHEMA = topic(schemas=(Schema(version=0, type="STRING"),))
 DELAYED = sub(msgDelayed=3, type="Shared")
+REPLICATED = topic(
+    TopicStats(
+        subscriptions={"s": SubscriptionStats.model_validate({"isDurable": True, "isReplicated": True})},
+        replication={"west": ReplicationStats()},
+    )
+)
 METADATA = topic(TopicStats(subscriptions={"s": SubscriptionStats(consumers=(_CLIENT,))}))
 
 
@@ -100,7 +106,7 @@ def is_clean(findings: Findings) -> bool:
         ("delayedDeliveryMaxDelayInMillis", "0", "9", DELAYED, {_DELAYS: {"maxDeliveryDelayInMillis": 0}}),
         ("delayedDeliveryMaxDelayInMillis", "9", "8", DELAYED, {_DELAYS: {"maxDeliveryDelayInMillis": 9}}),
         ("brokerDeduplicationEnabled", "true", "false", UNUSED, {"deduplicationEnabled": True}),
-        ("enableReplicatedSubscriptions", "true", "false", sub(isReplicated=True), None),
+        ("enableReplicatedSubscriptions", "true", "false", REPLICATED, None),
         (
             "allowAutoTopicCreation",
             "true",
@@ -128,6 +134,11 @@ def test_settings_that_topics_use(
     # Brokers' settings are warnings as well, since clients may use them later.
     (difference,) = broker_differences({setting: blue}, {setting: green})
     assert not difference.blocks
+
+
+def test_replicated_subscriptions_of_topics_that_are_not() -> None:
+    """Subscriptions are replicated only with their topics."""
+    assert is_clean(check("enableReplicatedSubscriptions", ("true", "false"), sub(isReplicated=True)))
 
 
 @pytest.mark.parametrize(
