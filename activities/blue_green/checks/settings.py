@@ -72,6 +72,10 @@ def _lower(blue: str, green: str) -> bool:
     return int(green) > 0 and (int(blue) <= 0 or int(green) < int(blue))
 
 
+def _less(blue: str, green: str) -> bool:
+    return int(green) < int(blue)
+
+
 def _filters(blue: str, green: str) -> bool:
     # If green has no filters, the feature census asks the operator.
     return any(elements(green)) and elements(green) != elements(blue)
@@ -126,7 +130,9 @@ def _has_odd_names(topic: TopicInventory, _: str) -> bool:
 
 def _has_large_metadata(topic: TopicInventory, limit: str) -> bool:
     return any(
-        sum(len(text.encode()) for entry in (client.metadata or {}).items() for text in entry) > int(limit)
+        # Brokers count Java's characters: two bytes each in UTF-16.
+        sum(len(text.encode("utf-16-le")) for entry in (client.metadata or {}).items() for text in entry) // 2
+        > int(limit)
         for sub in topic.subscriptions.values()
         for client in sub.consumers
     )
@@ -266,7 +272,7 @@ SETTINGS: Sequence[Setting] = (
         _turned_on,
         _has_odd_names,
     ),
-    Setting("maxConsumerMetadataSize", "refuses consumers with more properties", _lower, _has_large_metadata),
+    Setting("maxConsumerMetadataSize", "refuses consumers with more properties", _less, _has_large_metadata),
     Setting("brokerMaxConnections", "refuses more connections to a broker", _lower, _unseen),
     Setting("brokerMaxConnectionsPerIp", "refuses more connections from an address to a broker", _lower, _unseen),
     Setting("authenticationEnabled", "refuses clients without credentials", _turned_on, _unseen),

@@ -21,7 +21,7 @@ from tests.unit.blue_green.test_differences import TOPIC, namespace
 
 _REFUSED = ["GREEN_BROKERS_DIFFER"]
 _PASSING = TopicName.parse(str(TOPIC).replace("persistent", "non-persistent"))
-_CLIENT = Client(metadata={"name": "ü" * 50})
+_CLIENT = Client(metadata={"name": "ü" * 48 + "😀"})
 _DELAYS = "delayed_delivery_policies"
 
 
@@ -117,7 +117,8 @@ def is_clean(findings: Findings) -> bool:
         ("enableNonPersistentTopics", "true", "false", topic(name=_PASSING), None),
         ("subscriptionRedeliveryTrackerEnabled", "true", "false", sub(type="Key_Shared"), None),
         ("strictlyVerifySubscriptionName", "false", "true", sub("a b"), None),
-        ("maxConsumerMetadataSize", "1024", "103", METADATA, None),
+        ("maxConsumerMetadataSize", "54", "53", METADATA, None),
+        ("maxConsumerMetadataSize", "54", "0", METADATA, None),
     ],
 )
 def test_settings_that_topics_use(
@@ -134,6 +135,11 @@ def test_settings_that_topics_use(
     # Brokers' settings are warnings as well, since clients may use them later.
     (difference,) = broker_differences({setting: blue}, {setting: green})
     assert not difference.blocks
+
+
+def test_characters_of_properties() -> None:
+    """Brokers count properties in Java's characters, as which an emoji is two."""
+    assert codes("maxConsumerMetadataSize", ("100", "54"), METADATA) == []
 
 
 def test_replicated_subscriptions_of_topics_that_are_not() -> None:
