@@ -70,7 +70,7 @@ def _compare_brokers(task: AnyBlueGreenTask, findings: Findings, brokers: BothSi
     for difference, differing in differences_by_broker(brokers).items():
         if difference.blocks:
             continue
-        notes = [str(difference), *effects(task.input.green_cluster, difference)]
+        notes = [str(difference), *effects(task.input.cluster, task.input.green_cluster, difference)]
         if are_defaults(difference, *releases):
             notes.append("both are defaults")
         if is_default(difference):

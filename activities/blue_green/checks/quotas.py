@@ -123,15 +123,20 @@ def differences_by_broker(brokers: BothSides) -> dict[Difference, list[str]]:
     return differing
 
 
-def effects(green: str, difference: Difference) -> list[str]:
-    """Return what clients notice of a difference where green's brokers are stricter.
+def effects(blue: str, green: str, difference: Difference) -> list[str]:
+    """Return what clients notice of a difference where brokers of green, or in a failback those of blue, are stricter.
 
     Args:
+        blue: name of blue.
         green: name of green.
         difference: one of `broker_differences`.
     """
     name = difference.path.removeprefix(_BROKERS)
-    return [f"{green} {setting.effect}" for setting in stricter_settings(name, difference.blue, difference.green)]
+    later = (setting for setting in stricter_settings(name, difference.green, difference.blue) if setting.can_block)
+    return [
+        *(f"{green} {setting.effect}" for setting in stricter_settings(name, difference.blue, difference.green)),
+        *(f"a later failback may be refused, because {blue} {setting.effect}" for setting in later),
+    ]
 
 
 def is_default(difference: Difference) -> bool:

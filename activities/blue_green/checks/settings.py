@@ -40,7 +40,7 @@ _PLAIN_NAME = re.compile(r"[-=:.\w]*", re.ASCII)
 _BACKWARD, _FORWARD = {"backward"}, {"forward"}
 _ALL_BACKWARD, _ALL_FORWARD = {"backward", "all backward"}, {"forward", "all forward"}
 _FULL = _BACKWARD | _FORWARD
-_NONE_IS_NEW = _ALL_BACKWARD | _ALL_FORWARD | {"none is new"}
+_NO_NEW_VERSIONS = _ALL_BACKWARD | _ALL_FORWARD | {"no new versions"}
 _CHECKS: Mapping[str, set[str]] = {
     "ALWAYSCOMPATIBLE": set(),
     "BACKWARD": _BACKWARD,
@@ -49,8 +49,8 @@ _CHECKS: Mapping[str, set[str]] = {
     "BACKWARDTRANSITIVE": _ALL_BACKWARD,
     "FORWARDTRANSITIVE": _ALL_FORWARD,
     "FULLTRANSITIVE": _ALL_BACKWARD | _ALL_FORWARD,
-    "ALWAYSINCOMPATIBLE": _NONE_IS_NEW,
-    "AUTOUPDATEDISABLED": _NONE_IS_NEW,
+    "ALWAYSINCOMPATIBLE": _NO_NEW_VERSIONS,
+    "AUTOUPDATEDISABLED": _NO_NEW_VERSIONS,
 }
 
 
@@ -90,7 +90,7 @@ def _is_missing(blue: str, green: str) -> bool:
     return not green and bool(blue)
 
 
-def _unseen(*_: object) -> bool:
+def _is_not_reported(*_: object) -> bool:
     """Return False: brokers do not report whether clients use it."""
     return False
 
@@ -159,6 +159,11 @@ class Setting(NamedTuple):
     of_topic: tuple[str, ...] = ()
     unset: tuple[str, ...] = ("UNDEFINED",)
 
+    @property
+    def can_block(self) -> bool:
+        """True if brokers report whether topics use it, so that its use is a blocker."""
+        return self.uses is not _is_not_reported
+
     def own(
         self, namespace: NamespaceInventory | None, topic: TopicInventory | None, replaced: Container[PolicyPath] = ()
     ) -> tuple[str | None, str | None]:
@@ -209,7 +214,7 @@ SETTINGS: Sequence[Setting] = (
         "isAllowAutoUpdateSchemaEnabled",
         "refuses producers with a new schema",
         _turned_off,
-        _unseen,
+        _is_not_reported,
         (("is_allow_auto_update_schema",),),
     ),
     Setting(
@@ -240,7 +245,7 @@ SETTINGS: Sequence[Setting] = (
         "brokerDeduplicationEnabled",
         "drops messages of producers whose own sequence ids do not increase",
         _turned_on,
-        _unseen,
+        _is_not_reported,
         (("deduplicationEnabled",),),
         ("deduplicationEnabled",),
     ),
@@ -256,7 +261,7 @@ SETTINGS: Sequence[Setting] = (
         "allowAutoSubscriptionCreation",
         "refuses new durable subscriptions",
         _turned_off,
-        _unseen,
+        _is_not_reported,
         (("autoSubscriptionCreationOverride", "allowAutoSubscriptionCreation"),),
         ("autoSubscriptionCreation", "allowAutoSubscriptionCreation"),
     ),
@@ -273,11 +278,13 @@ SETTINGS: Sequence[Setting] = (
         _has_odd_names,
     ),
     Setting("maxConsumerMetadataSize", "refuses consumers with more properties", _less, _has_large_metadata),
-    Setting("brokerMaxConnections", "refuses more connections to a broker", _lower, _unseen),
-    Setting("brokerMaxConnectionsPerIp", "refuses more connections from an address to a broker", _lower, _unseen),
-    Setting("authenticationEnabled", "refuses clients without credentials", _turned_on, _unseen),
-    Setting("anonymousUserRole", "refuses clients without credentials", _is_missing, _unseen),
-    Setting("transactionCoordinatorEnabled", "refuses transactions", _turned_off, _unseen),
+    Setting("brokerMaxConnections", "refuses more connections to a broker", _lower, _is_not_reported),
+    Setting(
+        "brokerMaxConnectionsPerIp", "refuses more connections from an address to a broker", _lower, _is_not_reported
+    ),
+    Setting("authenticationEnabled", "refuses clients without credentials", _turned_on, _is_not_reported),
+    Setting("anonymousUserRole", "refuses clients without credentials", _is_missing, _is_not_reported),
+    Setting("transactionCoordinatorEnabled", "refuses transactions", _turned_off, _is_not_reported),
 )
 """What is in neither list of `quotas` is not compared: no client is refused because of it."""
 
@@ -423,7 +430,9 @@ def _cure(task: AnyBlueGreenTask, setting: Setting) -> str:
     cure = "set green's brokers as blue's"
     if not (setting.of_namespace or setting.of_topic):
         return cure
-    return f"{cure}, and remove a policy that only green has; or set a policy on {task.input.cluster}, which is copied"
+    cure += ", and remove a policy that only green has"
+    # A policy that counts as none cannot make green less strict.
+    return cure if "false" in setting.unset else f"{cure}; or set a policy on {task.input.cluster}, which is copied"
 
 
 def _within(value: Any, path: Sequence[str]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from activities.blue_green.checks.clusters import check_stricter
-from activities.blue_green.checks.quotas import broker_differences
+from activities.blue_green.checks.quotas import broker_differences, effects
 from activities.blue_green.checks.settings import SETTINGS, BothSides, both_sides, check_settings, read_brokers
 from activities.blue_green.context import BlueGreenTask
 from activities.lifecycle.precheck import Findings
@@ -135,6 +135,34 @@ def test_settings_that_topics_use(
     # Brokers' settings are warnings as well, since clients may use them later.
     (difference,) = broker_differences({setting: blue}, {setting: green})
     assert not difference.blocks
+
+
+@pytest.mark.parametrize(
+    ("setting", "blue", "green", "expected"),
+    [
+        ("delayedDeliveryEnabled", "true", "false", ["green delivers"]),
+        ("delayedDeliveryEnabled", "false", "true", ["a later failback may be refused, because blue delivers"]),
+        ("maxMessageSize", "1", "2", ["a later failback may be refused, because blue refuses"]),
+        ("brokerMaxConnections", "1", "2", []),
+        ("systemTopicEnabled", "true", "false", []),
+    ],
+)
+def test_effects_of_a_difference(setting: str, blue: str, green: str, expected: list[str]) -> None:
+    """A warning says what clients notice on green, and where blue would refuse a failback."""
+    (difference,) = broker_differences({setting: blue}, {setting: green})
+    texts = effects("blue", "green", difference)
+    assert [text.startswith(start) for text, start in zip(texts, expected, strict=True)] == [True] * len(expected)
+
+
+def test_cures() -> None:
+    """A policy on blue is a cure where policies take precedence over brokers; they do not turn off validation."""
+
+    def cures(*of: Any) -> list[bool]:
+        return ["set a policy on blue" in blocker.cure for blocker in check(*of).blockers]
+
+    assert cures("delayedDeliveryEnabled", ("true", "false"), DELAYED) == [True]
+    assert cures("isSchemaValidationEnforced", ("false", "true"), WITH_SCHEMA) == [False]
+    assert cures("enableReplicatedSubscriptions", ("true", "false"), REPLICATED) == [False]
 
 
 def test_characters_of_properties() -> None:
