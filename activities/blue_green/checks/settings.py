@@ -407,9 +407,18 @@ def _stricter(blue: NamespaceInventory, green: NamespaceInventory | None, broker
     """Yield the topics that use what green refuses, or for which green has a stricter policy of its own."""
     theirs: Mapping[TopicName, TopicInventory] = green.topics if green else {}
     # PROVISION makes these equal, or another blocker says that they differ.
-    copied = comparable(blue.policies.raw)
+    copied, with_policies = comparable(blue.policies.raw), [topic for topic in theirs.values() if topic.policies]
     for setting in SETTINGS:
         agree, pairs = brokers.agree(setting.name), brokers.pairs(setting.name)
+        brokers_differ = not agree and any(
+            here is not None and there is not None and setting.is_stricter(here, there) for here, there in pairs
+        )
+        has_policy = setting.own(green, None, copied)[1] is not None or any(
+            setting.own(None, topic)[0] is not None for topic in with_policies
+        )
+        if not (brokers_differ or has_policy):
+            # There may be many topics, and none differs.
+            continue
         for name, topic in sorted(blue.topics.items()):
             here, there = setting.own(blue, topic), setting.own(green, theirs.get(name), copied)
             # Policies of blue are copied.
