@@ -200,6 +200,8 @@ def terminated_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName,
     rules = _rules(task)
 
     def check(topic: TopicName) -> TerminatedTopic:
+        if not terminated[topic].migrated:
+            return TerminatedTopic("", "a client has terminated it")
         recorded = records.get(topic)
         if recorded and _is_copied(task, topic, terminated[topic], recorded.record):
             return TerminatedTopic("", "")

@@ -134,12 +134,13 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
     check_green(task, findings, names, compared)
     findings.check("the isolation of namespaces", lambda: check_isolation(task, findings, names), of="GREEN")
     check_clients(task, findings, names)
-    recreated = check_failback(task, findings, names)
     with task.blue.store() as store:
         redirected, blue_records = redirected_namespaces(task, store, names), records(store)
+    # Clients use green's topics in the others.
+    recreated = check_failback(task, findings, to_move := [name for name in names if name not in redirected])
     with task.green.store() as store:
         green_records = records(store)
-    usage, lines, missing = _usage(task, [name for name in names if name not in redirected]), list[str](), 0
+    usage, lines, missing = _usage(task, to_move), list[str](), 0
     census, settings = FeatureCensus(task.input.cluster), task.green.admin.brokers.runtime_configuration()
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)

@@ -23,7 +23,7 @@ from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 from tests.support.lifecycle.gates import Gates
 from tests.support.lifecycle.operator import Operator, Run
-from tests.support.waiting import timeout_for, wait_for
+from tests.support.waiting import wait_for
 
 End = Report | ApplicationError
 """How a migration ends: with a report, or with a typed failure."""
@@ -71,7 +71,7 @@ class FaultEnvironment:
         def seen() -> End | None:
             assert self.worker.pid
             try:
-                return run.result(timeout_for(10))
+                return run.result(10)
             except WorkflowFailureError as error:
                 if isinstance(error.cause, ApplicationError) and error.cause.type:
                     return error.cause

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from activities.blue_green import cluster
+from activities.blue_green import cluster, precheck
 from activities.blue_green.batch import load, undo
 from activities.blue_green.checks.green import check_failback
 from activities.blue_green.copy import backlogs
@@ -123,6 +123,27 @@ def test_messages_of_clients_are_not_taken_for_copies(clusters: Clusters) -> Non
     with pytest.raises(StoreConflict, match="must not be deleted"):
         again.batch(load.load)
     again.end()
+
+
+def test_topics_that_clients_end_after_their_return(clusters: Clusters) -> None:
+    """A later start lets them be: clients read what is in them. Before the flip they are refused."""
+    namespace = "failback/ended"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    there = Steps(clusters, namespace)
+    there.move()
+    there.finish()
+    # As after the restart of its brokers, which a failback asks for.
+    clusters.blue_admin.topics.unload(topic)
+    wait_for("the topic out of memory", lambda: check_topic(clusters.blue_admin, topic).blocked, 20)
+    back = _back(clusters, namespace)
+    back.move()
+    clusters.blue_admin.topics.terminate(topic)
+    assert "a client has terminated it" in _blockers(back, namespace)["GREEN_RETAINED_MESSAGES"]
+
+    result = back.whole(precheck.precheck)
+    assert any(f"{namespace} are redirected to blue already" in warning for warning in result.warnings)
+    assert {"GREEN_ENDED_TOPICS", "GREEN_RETAINED_MESSAGES"}.isdisjoint(blocker.code for blocker in result.blockers)
+    back.end()
 
 
 @pytest.mark.parametrize("ends", [False, True])

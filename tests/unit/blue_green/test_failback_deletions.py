@@ -114,4 +114,4 @@ def test_what_a_client_terminated_is_not_deleted(monkeypatch: pytest.MonkeyPatch
     task = SimpleNamespace(blue=side, green=side, each=each)
     task.input = SimpleNamespace(cluster="blue", discard_retained=True)
     terminated = terminated_topics(cast("AnyBlueGreenTask", task), "t/space")
-    assert terminated == {_TOPIC: TerminatedTopic("", "it was not terminated by the migration" if by_a_client else "")}
+    assert terminated == {_TOPIC: TerminatedTopic("", "a client has terminated it" if by_a_client else "")}
