@@ -35,6 +35,22 @@ class _Died(Exception):
     """The worker has died."""
 
 
+def _cut_short(clusters: tuple[Cluster, Cluster], ledger_id: int, entries: int) -> None:
+    """Copy the first entries of a ledger like `PAIR`, and close the copy as another client does."""
+    source, target = clusters
+    original, bookies = metadata(source, ledger_id), tuple(target.bookies.writable()[:2])
+    begun = replace(original, state=LedgerState.OPEN, length=0, last_entry=-1, segments=(Segment(0, bookies),))
+    assert target.directory.create([(ledger_id, begun)]) == [True]
+    writer, first = LedgerWriter(target.bookies), 0
+    for bodies in LedgerReader(source.bookies).entries(ledger_id, original, 0, entries - 1):
+        writer.add(ledger_id, begun, first, bodies)
+        first += len(bodies)
+    writer.flush()
+    length = sum(map(len, replace(PAIR, entries=entries).payloads()))
+    closed = replace(begun, state=LedgerState.CLOSED, length=length, last_entry=entries - 1)
+    target.directory.update([(ledger_id, closed, 0)])
+
+
 @pytest.mark.parametrize("dead", ["live bookies", "vanished bookies"])
 def test_an_interrupted_copy_is_completed(
     environment: Environment, clusters: tuple[Cluster, Cluster], dead: str
@@ -115,7 +131,8 @@ def test_a_copy_that_another_client_has_closed_is_completed(
     (ledger_id,) = environment.create(PAIR)
     lost = PAIR.entries - 2
     bad = damaged(clusters[0], PAIR, {"bookie-1": [lost], "bookie-2": [lost]})
-    environment.java.create(environment.target_uri, replace(PAIR, entries=10), ids=[ledger_id])
+    # Not by the Java client: entries name the last one that is confirmed, and these numbers depend on the time.
+    _cut_short(clusters, ledger_id, 10)
     damaged(clusters[1], replace(PAIR, entries=10), {}, ledger_id=bad)
     before = metadata(clusters[1], bad)
 
@@ -124,7 +141,7 @@ def test_a_copy_that_another_client_has_closed_is_completed(
             raise _Died
 
     with pytest.raises(_Died):
-        copy_batch(*clusters, [ledger_id, bad], check=die)
+        pytest.fail(f"not interrupted: {copy_batch(*clusters, [ledger_id, bad], check=die)}")
     assert [metadata(clusters[1], number).closed for number in (ledger_id, bad)] == [False, False]
 
     rounds: list[str] = []

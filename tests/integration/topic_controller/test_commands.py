@@ -72,9 +72,11 @@ def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
     # Temporal lists a workflow, and its search attributes, some time after they changed.
     wait_for("the topic in the list", lambda: row in _json(command("topic-controller", "list", "-o", "json")), 30)
     _refusals(command, workflow_id)
-    # All three were sealed a moment ago; nothing was ever in them.
+    # Nothing was ever in the three that are sealed. The controller may have removed some of them itself by now.
     pruned = PruneResult.model_validate_json(command("topic-controller", "prune", TOPIC, "-o", "json"))
-    assert {*pruned.removed} | {*pruned.retained} == {0, 1, 2}
+    remaining = SegmentLayout.model_validate_json(command("topic-controller", "layout", TOPIC, "-o", "json"))
+    assert {*remaining.segments} <= {*pruned.retained, 3, 4} <= {*range(5)}
+    assert {*pruned.removed} <= {0, 1, 2} - {*pruned.retained}
     assert command("topic-controller", "auto-scale", TOPIC) == "off\n"
     scaled = command("topic-controller", "auto-scale", TOPIC, "--policy", '{"dryRun":true,"maxSegments":8}')
     assert "last decision: nothing yet" in scaled
