@@ -206,7 +206,7 @@ def test_services_restart_on_the_target(cluster: Cluster, traffic: Traffic) -> N
 def test_cleanup_removes_the_source(cluster: Cluster) -> None:
     """The cleanup removes the migrated tree in bounded steps, and leaves the flag that redirects late clients."""
     stack, run = cluster.stack, cluster.migration
-    assert len(stores.persistent(cluster.tree)) > 2 * 40
+    assert len(stores.persistent(cluster.tree)) > 40
     assert run.steer(Verb.CLEANUP).accepted
     report = run.result()
     assert report.outcome is Outcome.DONE
