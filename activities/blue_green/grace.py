@@ -64,13 +64,17 @@ def _changed_partitions(
     with suppress(StoreError):
         for namespace, listed in topics.items():
             here, there = map(_listed_partitions, (listed, topics_of(task.green.admin, namespace)))
-            changed = [topic for topic, count in here.items() if count != there[topic]]
-            for topic, on_blue, on_green in ((topic, here[topic], there[topic]) for topic in changed):
-                admin, reasons = (task.blue.admin, more) if on_blue < on_green else (task.green.admin, fewer)
-                # A partition that brokers have deleted is in the metadata still, where clients find it.
-                if len(reasons) < NAMED and 0 < (count := _partitions(admin, topic)) < max(on_blue, on_green):
-                    counts = (count, on_green) if reasons is more else (on_blue, count)
-                    reasons.append(f"{topic} has {counts[1]} partitions on {green}, and {counts[0]} on {blue}")
+            # A partition that brokers have deleted is in the metadata still, where clients find it.
+            for topic, on_blue in here.items():
+                on_green = there[topic]
+                if on_blue < on_green and len(more) < NAMED:
+                    count = _partitions(task.blue.admin, topic)
+                    if 0 < count < on_green:
+                        more.append(f"{topic} has {on_green} partitions on {green}, and {count} on {blue}")
+                elif on_green < on_blue and len(fewer) < NAMED:
+                    count = _partitions(task.green.admin, topic)
+                    if 0 < count < on_blue:
+                        fewer.append(f"{topic} has {count} partitions on {green}, and {on_blue} on {blue}")
     return more, fewer
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from activities.blue_green.checks.settings import elements
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.lifecycle.precheck import Findings
@@ -84,8 +85,7 @@ def _has_idle_backlog(topic: TopicInventory) -> bool:
 def _refusal(topic: TopicInventory, policies: Mapping[str, Any], settings: Mapping[str, str]) -> str:
     """Return why brokers refuse the producer, which has no schema, or the consumer of a copy; empty if they do not."""
     own = topic.own_policy(_TYPES) or policies.get("subscription_types_enabled")
-    # Brokers write their own setting as `[Exclusive, Shared]`.
-    types = {name.strip(" []") for name in own or settings.get(_TYPES, "").split(",")} - {""}
+    types = {*(own or elements(settings.get(_TYPES, "")))} - {""}
     if types and EXCLUSIVE not in types:
         return f"it allows only subscriptions of {', '.join(sorted(types))}"
     enforced = (

@@ -116,10 +116,12 @@ def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> lis
 def differences_by_broker(brokers: BothSides) -> dict[Difference, list[str]]:
     """Return the settings that differ between both sides, with the brokers of green that have them."""
     differing: dict[Difference, list[str]] = {}
-    for name, green in brokers.green.items():
-        for difference in {item: None for blue in brokers.blue.values() for item in broker_differences(blue, green)}:
-            if not brokers.agree(difference.path.removeprefix(_BROKERS)):
-                differing.setdefault(difference, []).append(name)
+    # Before brokers are compared with each other: there may be many, and they agree on most settings.
+    names = [name for name in (*_DEFAULTS, *_OF_CLUSTER) if not brokers.agree(name)]
+    distinct = {tuple((name, own[name]) for name in names if name in own): None for own in brokers.blue.values()}
+    for broker, green in brokers.green.items():
+        for difference in {item: None for blue in distinct for item in broker_differences(dict(blue), green)}:
+            differing.setdefault(difference, []).append(broker)
     return differing
 
 
