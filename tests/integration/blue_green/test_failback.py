@@ -43,12 +43,7 @@ def test_retained_messages_are_deleted_only_on_request(clusters: Clusters) -> No
     blue.namespaces.set_retention(namespace, _KEPT)
     send_to(clusters.blue.broker_url, 3 * [str(topic)])
     wait_for("the cursor of deduplication", lambda: "pulsar.dedup" in blue.topics.internal_stats(topic).cursors, 20)
-    there = Steps(clusters, namespace)
-    there.move()
-    there.finish()
-    # As after the restart of its brokers, which a failback asks for.
-    blue.topics.unload(topic)
-    wait_for("the topic out of memory", lambda: check_topic(blue, topic).blocked, 20)
+    _move_and_unload(clusters, namespace, topic)
 
     back = Steps(clusters, namespace)
     back.input = clusters.failback_input(namespaces=[namespace])
@@ -129,12 +124,7 @@ def test_topics_that_clients_end_after_their_return(clusters: Clusters) -> None:
     """A later start lets them be: clients read what is in them. Before the flip they are refused."""
     namespace = "failback/ended"
     (topic,) = make_namespace(clusters, namespace, "topic")
-    there = Steps(clusters, namespace)
-    there.move()
-    there.finish()
-    # As after the restart of its brokers, which a failback asks for.
-    clusters.blue_admin.topics.unload(topic)
-    wait_for("the topic out of memory", lambda: check_topic(clusters.blue_admin, topic).blocked, 20)
+    _move_and_unload(clusters, namespace, topic)
     back = _back(clusters, namespace)
     back.move()
     clusters.blue_admin.topics.terminate(topic)
@@ -198,6 +188,15 @@ def test_deletions_are_sent_to_the_owning_brokers(clusters: Clusters) -> None:
                 change=lambda admin: admin.topics.delete(topic),
             )
     assert clusters.blue_admin.topics.names(namespace) == []
+
+
+def _move_and_unload(clusters: Clusters, namespace: str, topic: TopicName) -> None:
+    """Move a namespace to green, and have its topic as after the restart of brokers that a failback asks for."""
+    there = Steps(clusters, namespace)
+    there.move()
+    there.finish()
+    clusters.blue_admin.topics.unload(topic)
+    wait_for("the topic out of memory", lambda: check_topic(clusters.blue_admin, topic).blocked, 20)
 
 
 def _moved_with_backlog(clusters: Clusters, namespace: str) -> TopicName:

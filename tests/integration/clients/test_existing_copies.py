@@ -13,6 +13,7 @@ from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.metadata import (
     COPY_TOKEN,
+    LedgerMetadata,
     LedgerState,
     Segment,
     encode_metadata,
@@ -35,17 +36,23 @@ class _Died(Exception):
     """The worker has died."""
 
 
+def _copy_first(clusters: tuple[Cluster, Cluster], ledger_id: int, begun: LedgerMetadata, entries: int) -> None:
+    """Write the first entries of a ledger of the source to the bookies of an open copy."""
+    source, target = clusters
+    writer, first = LedgerWriter(target.bookies), 0
+    for bodies in LedgerReader(source.bookies).entries(ledger_id, metadata(source, ledger_id), 0, entries - 1):
+        writer.add(ledger_id, begun, first, bodies)
+        first += len(bodies)
+    writer.flush()
+
+
 def _cut_short(clusters: tuple[Cluster, Cluster], ledger_id: int, entries: int) -> None:
     """Copy the first entries of a ledger like `PAIR`, and close the copy as another client does."""
     source, target = clusters
     original, bookies = metadata(source, ledger_id), tuple(target.bookies.writable()[:2])
     begun = replace(original, state=LedgerState.OPEN, length=0, last_entry=-1, segments=(Segment(0, bookies),))
     assert target.directory.create([(ledger_id, begun)]) == [True]
-    writer, first = LedgerWriter(target.bookies), 0
-    for bodies in LedgerReader(source.bookies).entries(ledger_id, original, 0, entries - 1):
-        writer.add(ledger_id, begun, first, bodies)
-        first += len(bodies)
-    writer.flush()
+    _copy_first(clusters, ledger_id, begun, entries)
     length = sum(map(len, replace(PAIR, entries=entries).payloads()))
     closed = replace(begun, state=LedgerState.CLOSED, length=length, last_entry=entries - 1)
     target.directory.update([(ledger_id, closed, 0)])
@@ -64,10 +71,7 @@ def test_an_interrupted_copy_is_completed(
     begun = replace(original, state=LedgerState.OPEN, length=0, last_entry=-1, segments=segments, token=COPY_TOKEN)
     gone = replace(begun, segments=(Segment(0, ("second-bookie-1", "second-bookie-9")),))
     assert target.directory.create([(ledger_id, begun if dead == "live bookies" else gone)]) == [True]
-    writer = LedgerWriter(target.bookies)
-    for bodies in LedgerReader(source.bookies).entries(ledger_id, original, 0, 9):
-        writer.add(ledger_id, begun, 0, bodies)
-    writer.flush()
+    _copy_first(clusters, ledger_id, begun, 10)
     assert verdicts(copy_batch(source, target, [ledger_id])) == {ledger_id: Verdict.COPIED}
     assert metadata(target, ledger_id).segments == (Segment(0, metadata(target, ledger_id).segments[0].ensemble),)
     environment.assert_copied([ledger_id], PAIR)

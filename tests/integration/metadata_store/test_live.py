@@ -140,7 +140,7 @@ def test_a_receipt_binds_a_start_to_the_servers(cluster: Cluster, environment: E
 def test_live_migration_under_traffic(cluster: Cluster, environment: Environment, traffic: Traffic) -> None:
     """The migration commits while messages flow, every record is in the target as promised, and no message is lost."""
     stack = cluster.stack
-    input = cluster.input(cleanup=SourceCleanup.REMOVE, cleanup_limit=40)
+    input = cluster.input(cleanup=SourceCleanup.REMOVE, cleanup_limit=30)
     cluster.run = environment.operator.start(input)
     with pytest.raises(WorkflowAlreadyStartedError):
         environment.operator.start(input)
@@ -206,7 +206,7 @@ def test_services_restart_on_the_target(cluster: Cluster, traffic: Traffic) -> N
 def test_cleanup_removes_the_source(cluster: Cluster) -> None:
     """The cleanup removes the migrated tree in bounded steps, and leaves the flag that redirects late clients."""
     stack, run = cluster.stack, cluster.migration
-    assert len(stores.persistent(cluster.tree)) > 40
+    assert len(stores.persistent(cluster.tree)) > 2 * 30
     assert run.steer(Verb.CLEANUP).accepted
     report = run.result()
     assert report.outcome is Outcome.DONE
