@@ -9,11 +9,11 @@ from hashlib import sha256
 from activities.verification.context import Comparison
 from clients.errors import StoreUnreachable
 from clients.verification.bookie_entries import BookieEntries, Missing
-from clients.verification.entry_digests import is_intact
+from clients.verification.entry_digests import is_intact, read_content
 from clients.verification.ledger_records import LedgerNode, LedgerRecords
 from models.verification.input import LedgerRange
 
-METHOD = "metadata of every closed ledger of both sides, and every byte of each entry, from one intact replica a side"
+METHOD = "metadata of every closed ledger of both sides, and the content of each entry, from one intact replica a side"
 
 _OPEN = "ledgers that are open"
 _NOT_YET = "closed ledgers that the target does not have before the commit: copied in a later round, or not to be moved"
@@ -153,8 +153,8 @@ class LedgerComparison:
                 if lacking := [(side, each) for side, each in _sides(mine, theirs) if entry not in each.bodies]:
                     side, entries = lacking[0]
                     return f"{_UNREADABLE}entry {entry}: in the {side}, {entries.missing[entry]}"
-                original = mine.bodies[entry]
-                if original != theirs.bodies[entry]:
+                original, copy = (read_content(each.bodies[entry], source.digest) for each in (mine, theirs))
+                if original != copy:
                     return f"entry {entry}: other bytes in the target"
                 digest.update(b"%d " % len(original) + original)
                 size += len(original)

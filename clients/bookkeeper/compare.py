@@ -1,16 +1,18 @@
-"""Compare ledgers of two clusters in full: metadata, and every byte of every entry."""
+"""Compare ledgers of two clusters in full: metadata, and the content of every entry."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
+from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from xxhash import xxh3_128
 
 from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.digests import read_content
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.reader import LedgerReader
@@ -133,10 +135,9 @@ def compare_records(
             outcomes.append(unreadable(source, mine.ledger_id, expected))
         elif isinstance(copied, StoreError):
             outcomes.append(_unreadable_copy(mine.ledger_id, copied))
-        elif expected == copied:
+        elif expected == copied or (entry := _first_difference(source, target, mine, theirs, check)) is None:
             outcomes.append(CopyOutcome(mine.ledger_id, Verdict.EQUAL, *expected[1:], mzxid=theirs.mzxid))
         else:
-            entry = _first_difference(source, target, mine, theirs)
             why = f"entry {entry} has other bytes in the target; delete the ledger there to have it copied again"
             outcomes.append(CopyOutcome(mine.ledger_id, Verdict.DIFFERENT, *expected[1:], detail=why))
     return outcomes
@@ -240,9 +241,19 @@ def _shown(metadata: LedgerMetadata, name: str) -> str:
     return shown(str(getattr(value, "name", value)))
 
 
-def _first_difference(source: Cluster, target: Cluster, mine: LedgerRecord, theirs: LedgerRecord) -> int:
+def _first_difference(
+    source: Cluster, target: Cluster, mine: LedgerRecord, theirs: LedgerRecord, check: Check
+) -> int | None:
+    """Return the first entry with other content; None if only what a recovery changes differs."""
     # Read again, since sums do not tell where; only a ledger that differs costs this.
-    originals = LedgerReader(source.bookies).entries(mine.ledger_id, mine.metadata)
-    copies = LedgerReader(target.bookies).entries(theirs.ledger_id, theirs.metadata)
-    bodies = zip_longest(chain.from_iterable(originals), chain.from_iterable(copies))
-    return next(entry for entry, (body, copy) in enumerate(bodies) if body != copy)
+    originals = _checked(LedgerReader(source.bookies).entries(mine.ledger_id, mine.metadata), check)
+    copies = chain.from_iterable(LedgerReader(target.bookies).entries(theirs.ledger_id, theirs.metadata))
+    content = partial(read_content, digest=mine.metadata.digest)
+    pairs = enumerate(zip(map(content, originals), map(content, copies), strict=True))
+    return next((entry for entry, (original, copy) in pairs if original != copy), None)
+
+
+def _checked(parts: Iterable[Sequence[bytes]], check: Check) -> Iterator[bytes]:
+    for bodies in parts:
+        check(sum(map(len, bodies)))
+        yield from bodies

@@ -24,6 +24,7 @@ from clients.bookkeeper.metadata import DigestType
 HEADER = struct.Struct(">qqqq")
 IDS = struct.Struct(">qq")
 """The start of a header: ledger and entry."""
+_LENGTH = struct.calcsize(">qqq")
 
 _IDS_AND_CRC32C = struct.Struct(">qq16xI")
 _DATA_AFTER_CRC32C = _IDS_AND_CRC32C.size
@@ -60,6 +61,17 @@ def read_header(body: bytes) -> EntryHeader:
 def read_data(body: bytes, digest: DigestType) -> bytes:
     """Return the data of a verified body, without header and digest."""
     return body[HEADER.size + _LENGTHS[digest] :]
+
+
+def read_content(body: bytes, digest: DigestType) -> tuple[bytes, bytes, bytes]:
+    """Return what a verified body says whenever it was written: its ids, its length, and its data.
+
+    A recovery adds the last entries again, which then name another one as last confirmed. Bookies may answer with the
+    older or the newer body, and readers of a closed ledger do not use that number.
+
+    Source: LedgerRecoveryOp of BookKeeper 4.18.
+    """
+    return body[: IDS.size], body[_LENGTH : HEADER.size], read_data(body, digest)
 
 
 @lru_cache(maxsize=64)

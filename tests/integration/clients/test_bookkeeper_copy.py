@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from activities.lifecycle.context import ActivityContext
-from activities.verification.context import Comparison, MigrationGate
-from activities.verification.ledgers import LedgerComparison, LedgerSide
 from clients.bookkeeper.batch_copy import copy_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
@@ -21,16 +18,9 @@ from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.ledger_table import LedgerTable
 from clients.bookkeeper.recovery import recover_batch
 from clients.errors import BookieNotWritable, StoreConflict, StoreUnreachable
-from clients.verification.bookie_entries import BookieEntries
-from clients.verification.ledger_records import LedgerRecords
 from clients.zookeeper.coordination import Coordination
-from models.bookie_cluster.input import KIND
 from models.bookie_registry import SwitchClaim
 from models.lifecycle.claim import PacedClaim
-from models.lifecycle.status import ProgressUnit
-from models.store_url import StoreUrl
-from models.verification.input import VerificationInput
-from models.verification.results import Tally
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import LedgerPair, batches
 from spark.engine import SparkEngine
@@ -49,6 +39,7 @@ from tests.support.clients.ledger_copies import (
     metadata,
     verdicts,
 )
+from tests.support.clients.ledger_verification import verification
 from tests.support.waiting import wait_for
 
 
@@ -305,24 +296,6 @@ def test_a_verification_finds_what_the_copy_has_not_made(
     ids = [ledger_id for digest in digests for ledger_id in environment.create(replace(PAIR, digest=digest))]
     assert {*verdicts(copy_batch(source, target, ids)).values()} == {Verdict.COPIED}
     assert all(verification(pair, f"{ledger_id}-{ledger_id}").equal == 1 for ledger_id in ids)
-
-
-def verification(pair: LedgerPair, ledgers: str, *, noted: dict[str, str] | None = None) -> Tally:
-    """Compare some ledgers, as one attempt at the step of a verification does."""
-    values: dict[str, object] = {"cluster": "c", "migration": "m", "migration_run": "r", "migration_input": {}}
-    input = VerificationInput.model_validate({**values, "migration_kind": KIND, "ledgers": ledgers})
-    context = ActivityContext(noted)
-    gate = MigrationGate(lambda: ("ROLLBACK_WINDOW", True), KIND, context)
-    comparison = Comparison(context, input, gate, ProgressUnit.LEDGERS)
-    with ExitStack() as stack:
-
-        def side(url: StoreUrl) -> LedgerSide:
-            records = stack.enter_context(LedgerRecords(url))
-            access = pair.access.to(url).bookies
-            return LedgerSide(records, stack.enter_context(BookieEntries(records.bookies, access=access, timeout=5.0)))
-
-        LedgerComparison(comparison, side(pair.source), side(pair.target), input.ledger_range).run()
-    return comparison.tally
 
 
 def test_jobs_copy_and_compare(environment: Environment, pair: LedgerPair, engine: SparkEngine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
@@ -22,6 +23,7 @@ from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.recovery import recover_batch
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import StoreConflict, StoreError
+from spark.bookie_cluster.spec import LedgerPair
 from tests.support.clients.ledger_copies import (
     IDS,
     PAIR,
@@ -30,6 +32,7 @@ from tests.support.clients.ledger_copies import (
     metadata,
     verdicts,
 )
+from tests.support.clients.ledger_verification import verification
 
 
 class _Died(Exception):
@@ -44,18 +47,6 @@ def _copy_first(clusters: tuple[Cluster, Cluster], ledger_id: int, begun: Ledger
         writer.add(ledger_id, begun, first, bodies)
         first += len(bodies)
     writer.flush()
-
-
-def _cut_short(clusters: tuple[Cluster, Cluster], ledger_id: int, entries: int) -> None:
-    """Copy the first entries of a ledger like `PAIR`, and close the copy as another client does."""
-    source, target = clusters
-    original, bookies = metadata(source, ledger_id), tuple(target.bookies.writable()[:2])
-    begun = replace(original, state=LedgerState.OPEN, length=0, last_entry=-1, segments=(Segment(0, bookies),))
-    assert target.directory.create([(ledger_id, begun)]) == [True]
-    _copy_first(clusters, ledger_id, begun, entries)
-    length = sum(map(len, replace(PAIR, entries=entries).payloads()))
-    closed = replace(begun, state=LedgerState.CLOSED, length=length, last_entry=entries - 1)
-    target.directory.update([(ledger_id, closed, 0)])
 
 
 @pytest.mark.parametrize("dead", ["live bookies", "vanished bookies"])
@@ -135,8 +126,7 @@ def test_a_copy_that_another_client_has_closed_is_completed(
     (ledger_id,) = environment.create(PAIR)
     lost = PAIR.entries - 2
     bad = damaged(clusters[0], PAIR, {"bookie-1": [lost], "bookie-2": [lost]})
-    # Not by the Java client: entries name the last one that is confirmed, and these numbers depend on the time.
-    _cut_short(clusters, ledger_id, 10)
+    environment.java.create(environment.target_uri, replace(PAIR, entries=10), ids=[ledger_id])
     damaged(clusters[1], replace(PAIR, entries=10), {}, ledger_id=bad)
     before = metadata(clusters[1], bad)
 
@@ -180,6 +170,44 @@ def test_bookkeeper_closes_a_copy_that_remembers_what_was_there(
     closed = metadata(clusters[1], ledger_id)
     assert content.entries == PAIR.entries
     assert (closed.closed, closed.is_copy, closed.closed_before) == (True, False, b"")
+
+
+@pytest.mark.parametrize("entries", [10, PAIR.entries])
+def test_copies_that_a_recovery_has_closed(
+    environment: Environment, clusters: tuple[Cluster, Cluster], pair: LedgerPair, entries: int
+) -> None:
+    """BookKeeper adds the last entries of a copy again, and these name another confirmed entry: they are equal."""
+    source, target = clusters
+    ledger_id = damaged(source, PAIR, {}, in_flight=2)
+    begun = replace(
+        metadata(source, ledger_id),
+        state=LedgerState.OPEN,
+        length=0,
+        last_entry=-1,
+        segments=(Segment(0, tuple(target.bookies.writable()[:2])),),
+        token=COPY_TOKEN,
+    )
+    assert target.directory.create([(ledger_id, begun)]) == [True]
+    _copy_first(clusters, ledger_id, begun, entries)
+    (content,) = environment.java.read(environment.target_uri, [ledger_id], recover=True)
+    assert content.entries == entries
+    originals, copies = (_bodies(cluster, ledger_id, entries) for cluster in clusters)
+    assert originals[:-2] == copies[:-2]
+    assert originals[-2] != copies[-2]
+
+    done = Verdict.EQUAL if entries == PAIR.entries else Verdict.COPIED
+    assert verdicts(copy_batch(source, target, [ledger_id])) == {ledger_id: done}
+    environment.assert_copied([ledger_id], PAIR)
+    assert verdicts(compare_batch(source, target, [ledger_id])) == {ledger_id: Verdict.EQUAL}
+    assert verification(pair, f"{ledger_id}-{ledger_id}").equal == 1
+
+
+def _bodies(cluster: Cluster, ledger_id: int, entries: int) -> list[bytes]:
+    return list(
+        chain.from_iterable(
+            LedgerReader(cluster.bookies).entries(ledger_id, metadata(cluster, ledger_id), 0, entries - 1)
+        )
+    )
 
 
 def test_what_another_client_has_closed_outlasts_bookies_that_are_down(

@@ -132,11 +132,23 @@ def metadata(cluster: Cluster, ledger_id: int) -> LedgerMetadata:
 
 
 def damaged(
-    cluster: Cluster, ledger: Ledger, bad: Mapping[str, Collection[int]], *, ledger_id: int | None = None
+    cluster: Cluster,
+    ledger: Ledger,
+    bad: Mapping[str, Collection[int]],
+    *,
+    ledger_id: int | None = None,
+    in_flight: int = 1,
 ) -> int:
     """Make a closed ledger on two bookies, of which some have bad copies of some entries; returns its id.
 
     Written so from the start: of an entry that is written again, a bookie may give the old copy or the new one.
+
+    Args:
+        cluster: where.
+        ledger: what it holds.
+        bad: numbers of bad entries, by bookie.
+        ledger_id: its id; a new one by default.
+        in_flight: entries that its writer had sent, and not yet confirmed, when it sent the next.
     """
     ensemble = tuple(cluster.bookies.writable()[:2])
     begun = LedgerMetadata(
@@ -156,7 +168,8 @@ def damaged(
     length = 0
     for entry, data in enumerate(ledger.payloads()):
         length += len(data)
-        bodies.append(pack_entry(chosen, entry, data, length=length))
+        confirmed = max(-1, entry - in_flight)
+        bodies.append(pack_entry(chosen, entry, data, length=length, last_add_confirmed=confirmed))
     for bookie in ensemble:
         writer = LedgerWriter(cluster.bookies, leave_out=set(ensemble) - {bookie})
         worse = [
