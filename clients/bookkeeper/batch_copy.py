@@ -15,7 +15,15 @@ from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
 from clients.bookkeeper.cluster import Cluster
-from clients.bookkeeper.compare import Check, Content, ContentSum, compare_records, read_all, unreadable
+from clients.bookkeeper.compare import (
+    Check,
+    Content,
+    ContentSum,
+    compare_records,
+    first_difference,
+    read_all,
+    unreadable,
+)
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import (
@@ -206,21 +214,20 @@ class _BatchCopy:
         BookKeeper's autorecovery does that if a bookie of an open ledger is down. Bookies have fenced it then, which
         does not stop our adds: see `LedgerWriter`. Other ledgers with this id are left as they are.
         """
-        beginnings = [(_beginning(original, existing.metadata), existing) for original, existing in pairs]
-        compared = {
-            outcome.ledger_id: outcome
-            for outcome in compare_records(self._source, self._target, beginnings, {}, check=self._check)
-        }
         tasks: list[_Task] = []
         for original, existing in pairs:
-            outcome = compared[original.ledger_id]
-            if outcome.verdict is Verdict.EQUAL:
+            beginning = _beginning(original, existing.metadata)
+            # Entries name the last confirmed one, which may be above what was copied. A recovery relies upon that.
+            difference = first_difference(
+                self._source, self._target, beginning, existing, self._check, as_far_as_it_goes=True
+            )
+            if difference is None:
                 tasks.append(_Task(original, existing.metadata, existing.version))
-            elif outcome.verdict is Verdict.DIFFERENT:
-                self._take_as_it_is(existing)
-            else:
-                self._outcomes.append(outcome)
+            elif isinstance(difference, CopyOutcome):
+                self._outcomes.append(difference)
                 del self._waiting[original.ledger_id]
+            else:
+                self._take_as_it_is(existing)
         return tasks
 
     def _take_over(self, tasks: Sequence[_Task], writable: Sequence[str]) -> list[_Task]:
@@ -298,7 +305,7 @@ class _BatchCopy:
     def _forward(
         self, writer: LedgerWriter, task: _Task, parts: Iterable[list[bytes] | StoreError]
     ) -> Content | StoreError:
-        total = ContentSum()
+        total = ContentSum(task.original.metadata.digest)
         first = task.first
         for bodies in parts:
             if isinstance(bodies, StoreError):
@@ -449,7 +456,8 @@ def begun_from(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
 
 
 def _may_be_cut_short(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
-    return copy.last_entry < original.last_entry and _same_making(original, copy)
+    ends = (copy.last_entry, copy.length) < (original.last_entry, original.length)
+    return ends and _same_making(original, copy)
 
 
 def _beginning(original: LedgerRecord, copy: LedgerMetadata) -> LedgerRecord:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain
 from typing import NamedTuple
 
 from xxhash import xxh3_128
@@ -14,7 +12,7 @@ from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.digests import read_content
 from clients.bookkeeper.ledgers import LedgerRecord
-from clients.bookkeeper.metadata import LedgerMetadata
+from clients.bookkeeper.metadata import DigestType, LedgerMetadata
 from clients.bookkeeper.reader import LedgerReader
 from clients.errors import LedgerUnreadable, StoreError, StoreUnreachable
 from models.text import shown
@@ -33,7 +31,7 @@ class Content(NamedTuple):
     """Content of a ledger.
 
     Attributes:
-        digest: of the bodies, and of where one ends and the next begins.
+        digest: of the content of all bodies, and of where one ends and the next begins.
         entries: how many.
         bytes: of all bodies.
     """
@@ -44,9 +42,14 @@ class Content(NamedTuple):
 
 
 class ContentSum:
-    """Adds up a ledger's bodies in their order."""
+    """Adds up the content of a ledger's bodies in their order.
 
-    def __init__(self) -> None:
+    Args:
+        digest: type of the ledger's digests.
+    """
+
+    def __init__(self, digest: DigestType) -> None:
+        self._digest = digest
         self._bodies, self._sizes = xxh3_128(), xxh3_128()
         self._entries = self._bytes = 0
 
@@ -56,8 +59,11 @@ class ContentSum:
         sizes = array("I", map(len, bodies))
         size = sum(sizes)
         self._sizes.update(sizes.tobytes())
+        update = self._bodies.update
         for body in bodies:
-            self._bodies.update(body)
+            length, data = read_content(body, self._digest)
+            update(length)
+            update(data)
         self._entries += len(bodies)
         self._bytes += size
         return size
@@ -135,8 +141,10 @@ def compare_records(
             outcomes.append(unreadable(source, mine.ledger_id, expected))
         elif isinstance(copied, StoreError):
             outcomes.append(_unreadable_copy(mine.ledger_id, copied))
-        elif expected == copied or (entry := _first_difference(source, target, mine, theirs, check)) is None:
+        elif expected == copied or (entry := first_difference(source, target, mine, theirs, check)) is None:
             outcomes.append(CopyOutcome(mine.ledger_id, Verdict.EQUAL, *expected[1:], mzxid=theirs.mzxid))
+        elif isinstance(entry, CopyOutcome):
+            outcomes.append(entry)
         else:
             why = f"entry {entry} has other bytes in the target; delete the ledger there to have it copied again"
             outcomes.append(CopyOutcome(mine.ledger_id, Verdict.DIFFERENT, *expected[1:], detail=why))
@@ -144,12 +152,13 @@ def compare_records(
 
 
 def read_contents(
-    cluster: Cluster, records: Iterable[LedgerRecord], check: Check, firsts: Mapping[int, int] = _WHOLE
+    cluster: Cluster, records: Sequence[LedgerRecord], check: Check, firsts: Mapping[int, int] = _WHOLE
 ) -> dict[int, Content | StoreError]:
     """Return the content of closed ledgers, or why they cannot be read, by id."""
     contents: dict[int, Content | StoreError] = {}
+    digests = {record.ledger_id: record.metadata.digest for record in records}
     for ledger_id, parts in read_all(cluster, records, firsts):
-        total = ContentSum()
+        total = ContentSum(digests[ledger_id])
         for piece in parts:
             if isinstance(piece, StoreError):
                 contents[ledger_id] = piece
@@ -241,19 +250,49 @@ def _shown(metadata: LedgerMetadata, name: str) -> str:
     return shown(str(getattr(value, "name", value)))
 
 
-def _first_difference(
-    source: Cluster, target: Cluster, mine: LedgerRecord, theirs: LedgerRecord, check: Check
-) -> int | None:
-    """Return the first entry with other content; None if only what a recovery changes differs."""
-    # Read again, since sums do not tell where; only a ledger that differs costs this.
-    originals = _checked(LedgerReader(source.bookies).entries(mine.ledger_id, mine.metadata), check)
-    copies = chain.from_iterable(LedgerReader(target.bookies).entries(theirs.ledger_id, theirs.metadata))
-    content = partial(read_content, digest=mine.metadata.digest)
-    pairs = enumerate(zip(map(content, originals), map(content, copies), strict=True))
-    return next((entry for entry, (original, copy) in pairs if original != copy), None)
+def first_difference(
+    source: Cluster,
+    target: Cluster,
+    mine: LedgerRecord,
+    theirs: LedgerRecord,
+    check: Check,
+    *,
+    as_far_as_it_goes: bool = False,
+) -> int | CopyOutcome | None:
+    """Compare two ledgers entry by entry, which says where they differ.
+
+    Args:
+        source: the one cluster.
+        target: the other.
+        mine: metadata of the source's ledger, whose digest type the other has too.
+        theirs: those of the target's, which ends with the same entry.
+        check: see `Check`.
+        as_far_as_it_goes: compare up to the first entry that the target lacks, if there is one.
+
+    Returns:
+        The first entry that differs, None if all are equal, or the outcome of a ledger that cannot be read.
+    """
+    digest = mine.metadata.digest
+    originals = _contents(source, mine, digest, check)
+    copies = _contents(target, theirs, digest, lambda _: None)
+    for entry, (original, copy) in enumerate(zip(originals, copies, strict=False)):
+        if isinstance(original, StoreError):
+            return unreadable(source, mine.ledger_id, original)
+        if isinstance(copy, StoreError):
+            outcome = _unreadable_copy(mine.ledger_id, copy)
+            return None if as_far_as_it_goes else outcome
+        if original != copy:
+            return entry
+    return None
 
 
-def _checked(parts: Iterable[Sequence[bytes]], check: Check) -> Iterator[bytes]:
-    for bodies in parts:
+def _contents(
+    cluster: Cluster, record: LedgerRecord, digest: DigestType, check: Check
+) -> Iterator[tuple[bytes, memoryview] | StoreError]:
+    for bodies in _ending_with_error(LedgerReader(cluster.bookies).entries(record.ledger_id, record.metadata)):
+        if isinstance(bodies, StoreError):
+            yield bodies
+            return
         check(sum(map(len, bodies)))
-        yield from bodies
+        for body in bodies:
+            yield read_content(body, digest)

@@ -63,15 +63,15 @@ def read_data(body: bytes, digest: DigestType) -> bytes:
     return body[HEADER.size + _LENGTHS[digest] :]
 
 
-def read_content(body: bytes, digest: DigestType) -> tuple[bytes, bytes, bytes]:
-    """Return what a verified body says whenever it was written: its ids, its length, and its data.
+def read_content(body: bytes, digest: DigestType) -> tuple[bytes, memoryview]:
+    """Return what a verified body says whenever it was written: the length of the ledger up to it, and its data.
 
-    A recovery adds the last entries again, which then name another one as last confirmed. Bookies may answer with the
-    older or the newer body, and readers of a closed ledger do not use that number.
+    Where an entry is added again, by a recovery or to replace a lost replica, it names another one as last confirmed.
+    So replicas of an entry may differ in this number, which readers of a closed ledger do not use.
 
-    Source: LedgerRecoveryOp of BookKeeper 4.18.
+    Source: LedgerRecoveryOp and LedgerFragmentReplicator of BookKeeper 4.18.
     """
-    return body[: IDS.size], body[_LENGTH : HEADER.size], read_data(body, digest)
+    return body[_LENGTH : HEADER.size], memoryview(body)[HEADER.size + _LENGTHS[digest] :]
 
 
 @lru_cache(maxsize=64)

@@ -86,14 +86,15 @@ def _copy_confirmed(
     """Copy the entries after the previous progress up to `last`; return None if they read back differently."""
     ledger_id = original.ledger_id
     first = begun.through + 1
-    sent, length, writer = ContentSum(), begun.length, LedgerWriter(target.bookies)
+    digest = original.metadata.digest
+    sent, length, writer = ContentSum(digest), begun.length, LedgerWriter(target.bookies)
     for bodies in LedgerReader(source.bookies).entries(ledger_id, original.metadata, first, last):
         check(sent.add(bodies))
         writer.add(ledger_id, copy.metadata, first, bodies)
         first += len(bodies)
         length = read_header(bodies[-1]).length
     writer.flush()
-    read_back = ContentSum()
+    read_back = ContentSum(digest)
     for bodies in LedgerReader(target.bookies).entries(ledger_id, copy.metadata, begun.through + 1, last):
         check(0)
         read_back.add(bodies)

@@ -177,8 +177,46 @@ def test_copies_that_a_recovery_has_closed(
     environment: Environment, clusters: tuple[Cluster, Cluster], pair: LedgerPair, entries: int
 ) -> None:
     """BookKeeper adds the last entries of a copy again, and these name another confirmed entry: they are equal."""
+    ledger_id = damaged(clusters[0], PAIR, {}, confirmed=lambda entry: max(-1, entry - 2))
+    _begin_copy(clusters, ledger_id, entries)
+    (content,) = environment.java.read(environment.target_uri, [ledger_id], recover=True)
+    assert content.entries == entries
+    originals, copies = (_bodies(cluster, ledger_id, entries) for cluster in clusters)
+    assert originals[:-2] == copies[:-2]
+    assert originals[-2] != copies[-2]
+
+    done = Verdict.EQUAL if entries == PAIR.entries else Verdict.COPIED
+    assert verdicts(copy_batch(*clusters, [ledger_id])) == {ledger_id: done}
+    environment.assert_copied([ledger_id], PAIR)
+    assert verdicts(compare_batch(*clusters, [ledger_id])) == {ledger_id: Verdict.EQUAL}
+    assert verification(pair, f"{ledger_id}-{ledger_id}").equal == 1
+
+
+@pytest.mark.parametrize("lost", [10, PAIR.entries - 1])
+def test_copies_that_a_recovery_has_closed_above_their_end(
+    environment: Environment, clusters: tuple[Cluster, Cluster], lost: int
+) -> None:
+    """Entries that replaced lost replicas name the last of all: a recovery takes an unfinished copy for whole."""
     source, target = clusters
-    ledger_id = damaged(source, PAIR, {}, in_flight=2)
+    last = PAIR.entries - 1
+    ids = [damaged(source, PAIR, {}, confirmed=lambda _: last) for _ in range(2)]
+    for ledger_id in ids:
+        _begin_copy(clusters, ledger_id, lost)
+    environment.java.read(environment.target_uri, ids[:1], recover=True)
+    closed = metadata(target, ids[0])
+    assert (closed.last_entry, closed.is_copy) == (last, False)
+    assert closed.length < metadata(source, ids[0]).length
+    # Ours sees that what they name is not there.
+    assert recover_batch(target, ids[1:]) == []
+    assert metadata(target, ids[1]).last_entry == lost - 1
+
+    assert verdicts(copy_batch(source, target, ids)) == dict.fromkeys(ids, Verdict.COPIED)
+    environment.assert_copied(ids, PAIR)
+
+
+def _begin_copy(clusters: tuple[Cluster, Cluster], ledger_id: int, entries: int) -> None:
+    """Create an open copy with the first entries of a ledger, as a worker leaves it that dies then."""
+    source, target = clusters
     begun = replace(
         metadata(source, ledger_id),
         state=LedgerState.OPEN,
@@ -189,17 +227,6 @@ def test_copies_that_a_recovery_has_closed(
     )
     assert target.directory.create([(ledger_id, begun)]) == [True]
     _copy_first(clusters, ledger_id, begun, entries)
-    (content,) = environment.java.read(environment.target_uri, [ledger_id], recover=True)
-    assert content.entries == entries
-    originals, copies = (_bodies(cluster, ledger_id, entries) for cluster in clusters)
-    assert originals[:-2] == copies[:-2]
-    assert originals[-2] != copies[-2]
-
-    done = Verdict.EQUAL if entries == PAIR.entries else Verdict.COPIED
-    assert verdicts(copy_batch(source, target, [ledger_id])) == {ledger_id: done}
-    environment.assert_copied([ledger_id], PAIR)
-    assert verdicts(compare_batch(source, target, [ledger_id])) == {ledger_id: Verdict.EQUAL}
-    assert verification(pair, f"{ledger_id}-{ledger_id}").equal == 1
 
 
 def _bodies(cluster: Cluster, ledger_id: int, entries: int) -> list[bytes]:

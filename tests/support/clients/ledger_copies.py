@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -137,7 +137,7 @@ def damaged(
     bad: Mapping[str, Collection[int]],
     *,
     ledger_id: int | None = None,
-    in_flight: int = 1,
+    confirmed: Callable[[int], int] = lambda entry: entry - 1,
 ) -> int:
     """Make a closed ledger on two bookies, of which some have bad copies of some entries; returns its id.
 
@@ -148,7 +148,7 @@ def damaged(
         ledger: what it holds.
         bad: numbers of bad entries, by bookie.
         ledger_id: its id; a new one by default.
-        in_flight: entries that its writer had sent, and not yet confirmed, when it sent the next.
+        confirmed: which entry each names as the last confirmed one.
     """
     ensemble = tuple(cluster.bookies.writable()[:2])
     begun = LedgerMetadata(
@@ -168,8 +168,7 @@ def damaged(
     length = 0
     for entry, data in enumerate(ledger.payloads()):
         length += len(data)
-        confirmed = max(-1, entry - in_flight)
-        bodies.append(pack_entry(chosen, entry, data, length=length, last_add_confirmed=confirmed))
+        bodies.append(pack_entry(chosen, entry, data, length=length, last_add_confirmed=confirmed(entry)))
     for bookie in ensemble:
         writer = LedgerWriter(cluster.bookies, leave_out=set(ensemble) - {bookie})
         worse = [
