@@ -100,7 +100,8 @@ def broker(cluster: str, port: int, http_port: int, metadata: Settings, replicas
         "transactionCoordinatorEnabled": "false",
         "allowAutoTopicCreation": "true",
         "numIOThreads": "2",
-        "numHttpServerThreads": "8",
+        # Until it serves, each probe of a broker holds a thread. With eight, none was free to open a second web port.
+        "numHttpServerThreads": "32",
         "numExecutorThreadPoolSize": "2",
         "numOrderedExecutorThreads": "1",
         "numCacheExecutorThreadPoolSize": "1",
