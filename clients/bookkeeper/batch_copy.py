@@ -9,22 +9,16 @@ is copied again; so is one that autorecovery has closed before its end.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
 from clients.bookkeeper.cluster import Cluster
-from clients.bookkeeper.compare import (
-    Check,
-    Content,
-    ContentSum,
-    compare_records,
-    first_difference,
-    read_all,
-    unreadable,
-)
+from clients.bookkeeper.compare import Check, Content, ContentSum, compare_records, read_all, unreadable
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
+from clients.bookkeeper.digests import read_header
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import (
     COPY_TOKEN,
@@ -34,6 +28,7 @@ from clients.bookkeeper.metadata import (
     decode_metadata,
     encode_metadata,
 )
+from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.writer import LargestEntry, LedgerWriter
 from clients.errors import (
     BookieNotWritable,
@@ -214,21 +209,57 @@ class _BatchCopy:
         BookKeeper's autorecovery does that if a bookie of an open ledger is down. Bookies have fenced it then, which
         does not stop our adds: see `LedgerWriter`. Other ledgers with this id are left as they are.
         """
+        begun: list[tuple[LedgerRecord, LedgerRecord]] = []
+        for original, existing in pairs:
+            try:
+                last = self._last_copied(original, existing.metadata)
+            except StoreError as cause:
+                self._outcomes.append(unreadable(self._source, original.ledger_id, cause))
+                del self._waiting[original.ledger_id]
+                continue
+            if last is None:
+                self._take_as_it_is(existing)
+            else:
+                begun.append((original, existing._replace(metadata=replace(existing.metadata, last_entry=last))))
+        beginnings = [(_beginning(original, copied.metadata), copied) for original, copied in begun]
+        compared = {
+            outcome.ledger_id: outcome
+            for outcome in compare_records(self._source, self._target, beginnings, {}, check=self._check)
+        }
         tasks: list[_Task] = []
         for original, existing in pairs:
-            beginning = _beginning(original, existing.metadata)
-            # Entries name the last confirmed one, which may be above what was copied. A recovery relies upon that.
-            difference = first_difference(
-                self._source, self._target, beginning, existing, self._check, as_far_as_it_goes=True
-            )
-            if difference is None:
+            outcome = compared.get(original.ledger_id)
+            if outcome is None:
+                continue
+            if outcome.verdict is Verdict.EQUAL:
                 tasks.append(_Task(original, existing.metadata, existing.version))
-            elif isinstance(difference, CopyOutcome):
-                self._outcomes.append(difference)
-                del self._waiting[original.ledger_id]
-            else:
+            elif outcome.verdict is Verdict.DIFFERENT:
                 self._take_as_it_is(existing)
+            else:
+                self._outcomes.append(outcome)
+                del self._waiting[original.ledger_id]
         return tasks
+
+    def _last_copied(self, original: LedgerRecord, copy: LedgerMetadata) -> int | None:
+        """Return the last entry of a copy that was closed before its end; None if it is another ledger.
+
+        A recovery closes a ledger at the entry that is named as the last confirmed one, with the length up to the entry
+        that names it. In an unfinished copy the two differ where entries of the original replaced lost replicas: these
+        name its last entry.
+
+        Raises:
+            StoreError: the original cannot be read.
+        """
+        ledger_id, metadata = original.ledger_id, original.metadata
+        if copy.last_entry < metadata.last_entry:
+            return copy.last_entry
+        reader = LedgerReader(self._source.bookies)
+
+        def length(entry: int) -> int:
+            return read_header(reader.read_entry(ledger_id, metadata, entry)).length
+
+        last = bisect_left(range(metadata.last_entry + 1), copy.length, key=length)
+        return last if length(last) == copy.length else None
 
     def _take_over(self, tasks: Sequence[_Task], writable: Sequence[str]) -> list[_Task]:
         """Move interrupted copies to writable bookies; moved ones are written again from their first entry."""
@@ -456,8 +487,11 @@ def begun_from(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
 
 
 def _may_be_cut_short(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
-    ends = (copy.last_entry, copy.length) < (original.last_entry, original.length)
-    return ends and _same_making(original, copy)
+    # BookKeeper's own recovery may record a length of 0, which says nothing.
+    earlier = copy.last_entry < original.last_entry or (
+        copy.last_entry == original.last_entry and 0 < copy.length < original.length
+    )
+    return earlier and _same_making(original, copy)
 
 
 def _beginning(original: LedgerRecord, copy: LedgerMetadata) -> LedgerRecord:

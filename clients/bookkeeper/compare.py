@@ -141,7 +141,7 @@ def compare_records(
             outcomes.append(unreadable(source, mine.ledger_id, expected))
         elif isinstance(copied, StoreError):
             outcomes.append(_unreadable_copy(mine.ledger_id, copied))
-        elif expected == copied or (entry := first_difference(source, target, mine, theirs, check)) is None:
+        elif expected == copied or (entry := _first_difference(source, target, mine, theirs, check)) is None:
             outcomes.append(CopyOutcome(mine.ledger_id, Verdict.EQUAL, *expected[1:], mzxid=theirs.mzxid))
         elif isinstance(entry, CopyOutcome):
             outcomes.append(entry)
@@ -250,28 +250,11 @@ def _shown(metadata: LedgerMetadata, name: str) -> str:
     return shown(str(getattr(value, "name", value)))
 
 
-def first_difference(
-    source: Cluster,
-    target: Cluster,
-    mine: LedgerRecord,
-    theirs: LedgerRecord,
-    check: Check,
-    *,
-    as_far_as_it_goes: bool = False,
+def _first_difference(
+    source: Cluster, target: Cluster, mine: LedgerRecord, theirs: LedgerRecord, check: Check
 ) -> int | CopyOutcome | None:
-    """Compare two ledgers entry by entry, which says where they differ.
-
-    Args:
-        source: the one cluster.
-        target: the other.
-        mine: metadata of the source's ledger, whose digest type the other has too.
-        theirs: those of the target's, which ends with the same entry.
-        check: see `Check`.
-        as_far_as_it_goes: compare up to the first entry that the target lacks, if there is one.
-
-    Returns:
-        The first entry that differs, None if all are equal, or the outcome of a ledger that cannot be read.
-    """
+    """Return the first entry that differs, None if none does, or the outcome of a ledger that cannot be read."""
+    # Read again, since sums do not tell where; only a ledger that differs costs this.
     digest = mine.metadata.digest
     originals = _contents(source, mine, digest, check)
     copies = _contents(target, theirs, digest, lambda _: None)
@@ -279,8 +262,7 @@ def first_difference(
         if isinstance(original, StoreError):
             return unreadable(source, mine.ledger_id, original)
         if isinstance(copy, StoreError):
-            outcome = _unreadable_copy(mine.ledger_id, copy)
-            return None if as_far_as_it_goes else outcome
+            return _unreadable_copy(mine.ledger_id, copy)
         if original != copy:
             return entry
     return None

@@ -155,10 +155,7 @@ class Recovery:
         if len(body) < HEADER.size:
             return -1
         header = read_header(body)
-        if self._flaw(body, header.entry_id):
-            return -1
-        # An entry that replaced a lost replica may name a later one, which an unfinished copy does not have.
-        return min(header.last_add_confirmed, header.entry_id - 1)
+        return -1 if self._flaw(body, header.entry_id) else header.last_add_confirmed
 
     def _read_confirmed(self, entry: int) -> Generator[Questions | Additions, Answers | Added, bytes]:
         """Yield an entry that some replica must have."""
