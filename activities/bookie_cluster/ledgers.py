@@ -294,17 +294,21 @@ def still_needed(ledgers: Ledgers, target: Ledgers, named: ReferenceTable, verif
     def is_needed(ledger: LedgerFacts) -> bool:
         number = ledger.ledger_id
         original, unfinished = target.get(number), verified.unfinished.get(number)
-        if original is not None and not (original.closed or original.is_copy) and verified.cutover < 0:
+        # It may have no record: its batch ended early. The token shows that no other client has changed it.
+        # mutant: bookie-cluster/open-copies-without-a-record-are-copied-back
+        is_open_copy = ledger.is_copy and not ledger.closed
+        never_left = verified.cutover < 0 or is_open_copy
+        if original is not None and not (original.closed or original.is_copy) and never_left:
             # Brokers were never directed away: the source has all of it, also if its copy was closed in the meantime.
             return False  # mutant: bookie-cluster/originals-that-brokers-never-left-are-compared
         if original is not None:
+            copied = max(unfinished.through if unfinished else -1, ledger.last_entry)
             # mutant: bookie-cluster/what-the-source-has-in-part-is-left-out
-            is_whole = (
-                original.closed and unfinished and original.last_entry >= max(unfinished.through, ledger.last_entry)
-            )
+            is_whole = original.closed and (unfinished or is_open_copy) and original.last_entry >= copied
             # mutant: bookie-cluster/half-made-copies-are-compared-with-their-originals
             return number in verified.originals or not is_whole
-        was_there = unfinished is not None or number in verified.copies or number in verified.originals
+        was_there = unfinished is not None or is_open_copy
+        was_there = was_there or number in verified.copies or number in verified.originals
         # Of an earlier switch: new ids of the target are above (I11).
         # mutant: bookie-cluster/what-an-earlier-switch-left-is-copied-back
         was_there = was_there or number <= verified.cutover

@@ -95,6 +95,7 @@ MUTANTS = mutants(
             "bookie-cluster/ledgers-of-others-are-deleted": drop,
             "bookie-cluster/copies-of-living-ledgers-are-deleted": without(0),
             "bookie-cluster/copies-of-undecodable-ledgers-are-deleted": drop,
+            "bookie-cluster/open-copies-without-a-record-are-copied-back": becomes("False"),
             "bookie-cluster/half-made-copies-are-compared-with-their-originals": becomes("return True"),
             "bookie-cluster/what-the-source-has-in-part-is-left-out": becomes("is_whole = unfinished"),
             "bookie-cluster/what-is-referred-to-is-not-copied-back": becomes("return not was_there"),

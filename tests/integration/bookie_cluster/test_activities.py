@@ -21,6 +21,8 @@ from activities.bookie_cluster.cluster_inspection import ClusterInspection, insp
 from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgress, read_failed
 from activities.lifecycle.context import ActivityContext
+from clients.bookkeeper.batch_copy import copy_batch
+from clients.bookkeeper.cluster import open_clusters
 from clients.bookkeeper.layout import ledger_path
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import COPY_TOKEN
@@ -425,6 +427,7 @@ def _new_positions(environment: SwitchEnvironment) -> set[int]:
 def test_rollback_copies_new_ledgers_back(environment: SwitchEnvironment) -> None:
     """A rollback copies back only the ledgers that the new bookies gained, and raises the old ids above theirs."""
     environment.stop_broker()
+    half = _half_made_copy(environment)
     before = environment.source().keys()
     gained = environment.target().keys() - before
 
@@ -435,6 +438,11 @@ def test_rollback_copies_new_ledgers_back(environment: SwitchEnvironment) -> Non
     assert tail.copy_summary.compared < sum(record.metadata.last_entry + 1 for record in environment.target().values())
     assert tail.missing.count == 0
     assert environment.source().keys() - before == gained
+    assert half not in [item.ledger_id for item in tail.copy_summary.failed.items]
+    assert environment.target()[half].metadata.is_copy
+    assert not environment.target()[half].metadata.closed
+    for uri in (environment.stack.bookkeeper_uri, environment.stack.second_bookkeeper_uri):
+        delete_ledger(uri, half)
     environment.steps.run(registry.set_target, environment.input(), BACK)
     environment.steps.run(registry.release, environment.input())
     environment.stack.reconfigure("broker-1", autoSkipNonRecoverableData="true")
@@ -442,6 +450,23 @@ def test_rollback_copies_new_ledgers_back(environment: SwitchEnvironment) -> Non
     environment.assert_all()
     environment.send()
     environment.assert_all()
+
+
+def _half_made_copy(environment: SwitchEnvironment) -> int:
+    """End the copy of a ledger of the source in its middle, before anything is recorded; returns its id."""
+
+    def die(size: int) -> None:
+        if size:
+            raise StoreConflict("a broker has started too early")
+
+    number = write_ledger(environment.stack.bookkeeper_uri, DATA)
+    ends = environment.input().ends(FORWARD)
+    with (
+        open_clusters(ends.source.root, ends.target.root, Access(), 5.0) as clusters,
+        pytest.raises(StoreConflict, match="too early"),
+    ):
+        copy_batch(*clusters, [number], check=die)
+    return number
 
 
 def test_precheck_checks_brokers_and_bookies(environment: SwitchEnvironment) -> None:

@@ -238,6 +238,27 @@ def test_a_rollback_leaves_out_copies_that_were_not_finished() -> None:
     assert sorted(number for number in scene.target if scene.target[number].mzxid > 100) == [2, 3, 4]
 
 
+def test_a_rollback_leaves_out_copies_that_were_not_recorded() -> None:
+    """Copies of a batch that ended early are open, and the source has all of their ledgers, or has deleted them."""
+    copies = [ledger(number, state=LedgerState.OPEN, is_copy=True) for number in (1, 2, 3, 4, 5)]
+    scene = Scene(
+        [*copies, ledger(9)],
+        [
+            ledger(1),
+            ledger(2, state=LedgerState.OPEN),
+            ledger(4, state=LedgerState.OPEN, is_copy=True),
+            ledger(5),
+        ],
+    )
+    scene.direction = Direction.BACK
+    scene.named = [reference(number) for number in (1, 2, 4, 5, 9)]
+    # Neither side is the original of 4; 3 was deleted in the source, and 5 has lost entries there.
+    scene.verified = Verified(unfinished={5: Begun(10, 60, 5)}, cutover=2)
+    done = scene.run()
+    assert (done.checked, done.missing.count) == (3, 0)
+    assert sorted(number for number in scene.target if scene.target[number].mzxid > 100) == [4, 5, 9]
+
+
 def test_a_copy_that_was_lost_is_copied_again(scene: Scene) -> None:
     """Forward, what was verified and is gone in the target is copied again: only the source knows what is deleted."""
     scene.named = []
