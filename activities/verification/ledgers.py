@@ -11,6 +11,7 @@ from clients.errors import StoreUnreachable
 from clients.verification.bookie_entries import BookieEntries, Missing
 from clients.verification.entry_digests import is_intact, read_content
 from clients.verification.ledger_records import LedgerNode, LedgerRecords
+from models.bookie_cluster.input import Routing
 from models.verification.input import LedgerRange
 
 METHOD = "metadata of every closed ledger of both sides, and the content of each entry, from one intact replica a side"
@@ -92,13 +93,22 @@ class LedgerComparison:
         source: the old cluster.
         target: the new cluster.
         ledgers: ids to compare.
+        routing: of the migration.
     """
 
-    def __init__(self, comparison: Comparison, source: LedgerSide, target: LedgerSide, ledgers: LedgerRange) -> None:
+    def __init__(
+        self,
+        comparison: Comparison,
+        source: LedgerSide,
+        target: LedgerSide,
+        ledgers: LedgerRange,
+        routing: Routing,
+    ) -> None:
         self._comparison = comparison
         self._source = source
         self._target = target
         self._ledgers = ledgers
+        self._routing = routing
 
     def run(self) -> None:
         """Compare every ledger, in the order of ids."""
@@ -127,9 +137,11 @@ class LedgerComparison:
             # A round copies it again if its copy was lost. Whether it moves at all, only the migration knows.
             absent = _NOT_YET if source.is_closed else _OPEN
             tally.exclude(_SOURCE_ONLY if self._comparison.committed else absent, name)
-        elif not source.is_closed or not target.is_closed:
+        elif not ((source.is_closed and target.is_closed) or self._is_final):
             tally.exclude(_OPEN, name)
         elif why := _difference(source, target) or self._compare_entries(ledger_id, source, target):
+            # A rollback that has begun copies to the source.
+            self._comparison.ask_again()
             # Brokers delete ledgers at any time, with their entries.
             again = self._node(self._source, sources[ledger_id]), self._node(self._target, targets[ledger_id])
             if None in again:
@@ -138,6 +150,11 @@ class LedgerComparison:
                 tally.unreadable.add(f"ledger {ledger_id}, {why.removeprefix(_UNREADABLE)}")
             else:
                 tally.differing.add(f"ledger {ledger_id}, {why}")
+
+    @property
+    def _is_final(self) -> bool:
+        """True if brokers read these ledgers only from the target, and nothing finishes a copy any more."""
+        return self._comparison.committed and self._routing is Routing.RESTART
 
     def _node(self, side: LedgerSide, path: str | None) -> LedgerNode | None:
         return None if path is None else side.records.ledgers([path])[0]
@@ -168,6 +185,10 @@ def _sides(mine: _Entries, theirs: _Entries) -> tuple[tuple[str, _Entries], tupl
 
 
 def _difference(source: LedgerNode, target: LedgerNode) -> str:
+    if not target.is_closed:
+        return "open in the target: its copy is unfinished"
+    if not source.is_closed:
+        return "open in the source: its copy may be unfinished"
     if source.last_entry != target.last_entry:
         return f"last entry {source.last_entry}, and {target.last_entry} in the target"
     if source.length != target.length:

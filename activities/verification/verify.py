@@ -65,7 +65,7 @@ def _compare_ledgers(task: VerificationTask, gate: MigrationGate, stack: ExitSta
         sides.append(ledgers.LedgerSide(records, entries))
     comparison = Comparison(task.context, task.input, gate, ProgressUnit.LEDGERS)
     source, target = sides
-    ledgers.LedgerComparison(comparison, source, target, task.input.ledger_range).run()
+    ledgers.LedgerComparison(comparison, source, target, task.input.ledger_range, plan.routing).run()
     names = plan.source.metadataServiceUri, plan.target.metadataServiceUri
     return _certificate(task, comparison, *names, ledgers.METHOD)
 

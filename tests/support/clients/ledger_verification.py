@@ -9,7 +9,7 @@ from activities.verification.context import Comparison, MigrationGate
 from activities.verification.ledgers import LedgerComparison, LedgerSide
 from clients.verification.bookie_entries import BookieEntries
 from clients.verification.ledger_records import LedgerRecords
-from models.bookie_cluster.input import KIND
+from models.bookie_cluster.input import KIND, Routing
 from models.lifecycle.status import ProgressUnit
 from models.store_url import StoreUrl
 from models.verification.input import VerificationInput
@@ -31,5 +31,5 @@ def verification(pair: LedgerPair, ledgers: str, *, noted: dict[str, str] | None
             access = pair.access.to(url).bookies
             return LedgerSide(records, stack.enter_context(BookieEntries(records.bookies, access=access, timeout=5.0)))
 
-        LedgerComparison(comparison, side(pair.source), side(pair.target), input.ledger_range).run()
+        LedgerComparison(comparison, side(pair.source), side(pair.target), input.ledger_range, Routing.RESTART).run()
     return comparison.tally

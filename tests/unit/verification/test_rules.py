@@ -19,6 +19,7 @@ from clients.verification.kazoo_records import KazooRecords
 from clients.verification.ledger_records import Fragment, LedgerNode
 from clients.verification.records import Answer, RecordReader, StoredRecord
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
+from models.bookie_cluster.input import Routing
 from models.lifecycle.status import ProgressUnit, WaitKind
 from models.metadata_store.input import KIND as METADATA_STORE
 from models.store_url import parse_store_url
@@ -139,13 +140,54 @@ def ledger_side(ledgers: dict[int, LedgerNode]) -> LedgerSide:
 def test_ledgers_that_one_side_has(phase: str, expected: dict[str, list[str]]) -> None:
     """Before the commit closed ledgers that the target lacks are counted apart from open ones, which come later."""
     closed, unclosed = ledger(is_closed=True), ledger(is_closed=False)
-    context = ActivityContext()
-    gate = MigrationGate(lambda: (phase, True), BOOKIE_CLUSTER, context)
-    comparison = Comparison(context, make_input(ledgers="0-9"), gate, ProgressUnit.LEDGERS)
     source, target = ledger_side({1: closed, 2: closed, 3: unclosed}), ledger_side({1: closed, 4: closed})
-    LedgerComparison(comparison, source, target, LedgerRange(0, 9)).run()
-    assert comparison.tally.equal == 1
-    assert {reason: named.items for reason, named in comparison.tally.excluded.items()} == expected
+    tally = compare_ledgers(source, target, [phase], Routing.RESTART)
+    assert tally.equal == 1
+    assert {reason: named.items for reason, named in tally.excluded.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("phase", "routing", "differing"),
+    [
+        ("BUILD", Routing.RESTART, []),
+        ("ROLLBACK_WINDOW", Routing.ATTRIBUTION, []),
+        (
+            "ROLLBACK_WINDOW",
+            Routing.RESTART,
+            [
+                "ledger 1, open in the target: its copy is unfinished",
+                "ledger 2, open in the source: its copy may be unfinished",
+                "ledger 3, open in the target: its copy is unfinished",
+            ],
+        ),
+    ],
+)
+def test_unfinished_copies(phase: str, routing: Routing, differing: list[str]) -> None:
+    """Open ledgers that both sides have differ once brokers read only the target: nothing finishes their copies."""
+    closed, unclosed = ledger(is_closed=True), ledger(is_closed=False)
+    source, target = (
+        ledger_side({1: closed, 2: unclosed, 3: unclosed}),
+        ledger_side({1: unclosed, 2: closed, 3: unclosed}),
+    )
+    tally = compare_ledgers(source, target, [phase], routing)
+    assert tally.differing.items == differing
+    assert sum(named.count for named in tally.excluded.values()) == (0 if differing else 3)
+
+
+def test_copies_back_are_not_unfinished_copies() -> None:
+    """A rollback that begins during the comparison copies ledgers to the source, which are open there until then."""
+    source, target = ledger_side({5: ledger(is_closed=False)}), ledger_side({5: ledger(is_closed=True)})
+    with pytest.raises(ApplicationError, match="there are not two sides to compare: it is in ROLLED_BACK"):
+        compare_ledgers(source, target, ["ROLLBACK_WINDOW", "ROLLED_BACK"], Routing.RESTART)
+
+
+def compare_ledgers(source: LedgerSide, target: LedgerSide, phases: list[str], routing: Routing) -> Tally:
+    """Compare two clusters, while the migration says that it is in these phases, the last one until the end."""
+    context = ActivityContext()
+    gate = MigrationGate(lambda: (phases.pop(0) if phases[1:] else phases[0], True), BOOKIE_CLUSTER, context)
+    comparison = Comparison(context, make_input(ledgers="0-9"), gate, ProgressUnit.LEDGERS)
+    LedgerComparison(comparison, source, target, LedgerRange(0, 9), routing).run()
+    return comparison.tally
 
 
 def test_phases_with_two_sides() -> None:
