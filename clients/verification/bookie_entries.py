@@ -18,7 +18,9 @@ _ANSWER = struct.Struct(">IIqq")
 _LENGTH = struct.Struct(">I")
 _READ = 2 << 24 | 2 << 16
 """Version 2 of the protocol, operation 2, no flags."""
-_OK, _NO_LEDGER, _NO_ENTRY = 0, 1, 2
+_OK = 0
+_OF_ENTRY = {1: "does not have it", 2: "does not have it", 101: "cannot read it on its disk"}
+"""Codes that concern one entry: no such ledger, no such entry, an error of the disk. Others concern the bookie."""
 _LONGEST = 128 << 20
 
 
@@ -86,8 +88,8 @@ class BookieEntries(Closeable):
         _, code, answered, entry = _ANSWER.unpack_from(answer)
         if answered != ledger_id:
             raise StoreProtocolError(f"bookie {bookie} answers for ledger {answered}, not {ledger_id}", server=bookie)
-        if code in (_NO_LEDGER, _NO_ENTRY):
-            return entry, Missing(f"bookie {bookie} does not have it")
+        if why := _OF_ENTRY.get(code):
+            return entry, Missing(f"bookie {bookie} {why}")
         if code != _OK:
             raise StoreUnreachable(f"bookie {bookie} answers with code {code}; see its log", server=bookie)
         return entry, answer[_ANSWER.size :]
