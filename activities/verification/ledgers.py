@@ -24,6 +24,8 @@ _DELETED = "ledgers that were deleted while they were compared"
 _UNREADABLE = "unreadable: "
 _WINDOW_BYTES = 8 << 20
 _MOST_AT_ONCE = 256
+# Bytes that an entry may have whose ledger does not tell its length.
+_LARGE_ENTRY = 512 << 10
 
 
 @dataclass
@@ -162,7 +164,7 @@ class LedgerComparison:
     def _compare_entries(self, ledger_id: int, source: LedgerNode, target: LedgerNode) -> str:
         """Compare all entries; return the first that differs or cannot be read, empty if all are equal."""
         digest, size = sha256(), 0
-        for wanted in _windows(source):
+        for wanted in windows(source):
             mine, theirs = self._source.read(ledger_id, source, wanted), self._target.read(ledger_id, target, wanted)
             for entry in wanted:
                 if entry in theirs.damaged:
@@ -203,10 +205,11 @@ def _difference(source: LedgerNode, target: LedgerNode) -> str:
     return ""
 
 
-def _windows(node: LedgerNode) -> Iterator[range]:
+def windows(node: LedgerNode) -> Iterator[range]:
     """Yield the entries of a ledger in parts that memory can hold."""
     entries = node.last_entry + 1
-    each = max(1, node.length // entries) if entries else 1
+    # Fewer bytes than entries: BookKeeper's own recovery may record a length of 0 although there are entries.
+    each = node.length // entries if node.length >= entries > 0 else _LARGE_ENTRY
     count = max(1, min(_MOST_AT_ONCE, _WINDOW_BYTES // each))
     for first in range(0, entries, count):
         yield range(first, min(first + count, entries))

@@ -73,6 +73,16 @@ def test_a_bookie_that_answers_nothing_is_not_an_old_one() -> None:
         assert wire_v2.READ not in back.operations
 
 
+def test_a_ledger_of_a_false_length_is_read_in_small_parts() -> None:
+    """BookKeeper's recovery may record a length of 0: the entries are not taken for empty ones, of which many fit."""
+    bodies = [pack_entry(LEDGER, entry, bytes(1 << 12), length=(entry + 1) << 12) for entry in range(1_200)]
+    with BookieDouble(bodies) as double, Bookies(double.registered, read_timeout=LONG_TIMEOUT) as bookies:
+        without_length = replace(metadata(double.address), length=0, last_entry=len(bodies) - 1)
+        batches = list(LedgerReader(bookies).entries(LEDGER, without_length))
+    assert [body for batch in batches for body in batch] == bodies
+    assert max(sum(map(len, batch)) for batch in batches) <= 2 << 20
+
+
 def test_every_replica_is_read() -> None:
     """A ledger that one of its bookies lacks is reported, although the other bookies could return its entries."""
     with BookieDouble(BODIES) as whole, BookieDouble(BODIES[:200]) as cut:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from activities.verification.ledgers import LedgerSide
+from activities.verification.ledgers import LedgerSide, windows
 from clients.bookie_access import BookieAccess
 from clients.bookkeeper import wire_v2
 from clients.bookkeeper.digests import pack_entry
@@ -54,3 +54,12 @@ def read(*bookies: BookieDouble) -> Any:
     node = LedgerNode(True, 2, 12, "CRC32C", b"", (), len(bookies), fragments)
     with BookieEntries(lambda: addresses, access=BookieAccess(), timeout=5.0) as entries:
         return LedgerSide(cast("Any", None), entries).read(LEDGER, node, range(3))
+
+
+@pytest.mark.parametrize(("length", "together"), [(0, 16), (99, 16), (100, 100), (100 << 20, 8)])
+def test_entries_that_are_read_together(length: int, together: int) -> None:
+    """As many entries are read at a time as memory can hold; few if the recorded length is less than a byte each."""
+    node = LedgerNode(True, 99, length, "CRC32C", b"", (), 1, (Fragment(0, ("b",)),))
+    ranges = list(windows(node))
+    assert len(ranges[0]) == together
+    assert [entry for entries in ranges for entry in entries] == [*range(100)]
