@@ -64,6 +64,7 @@ class Record(NamedTuple):
         owner: session that holds an ephemeral record; 0 for a persistent one.
         changed: highest zxid that created or set the node; 0 on Oxia.
         children_changed: zxid of the last creation or deletion of a child (pzxid); 0 on Oxia.
+        created: zxid that created the node; 0 on Oxia.
     """
 
     path: bytes
@@ -73,6 +74,7 @@ class Record(NamedTuple):
     owner: int
     changed: int
     children_changed: int
+    created: int = 0
 
 
 class Partition(NamedTuple):

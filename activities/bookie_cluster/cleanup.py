@@ -486,12 +486,12 @@ def _has_copy(facts: Facts, record: LedgerFacts) -> bool:
 
 
 def _is_copy(facts: Facts, copy: LedgerFacts, record: LedgerFacts | None) -> bool:
-    if facts.copies.get(copy.ledger_id) == copy.mzxid:
+    if copy.existed_at(facts.copies.get(copy.ledger_id)):
         return True
     # The same metadata may belong to another ledger, which the comparison of the entries has shown.
     if copy.ledger_id in facts.failed:  # mutant: bookie-cluster/different-ledgers-are-copies
         return False
-    # Autorecovery rewrites a copy's node, and with it the zxid; the content still tells that it is one.
+    # It was not recorded; its content still tells that it is a copy.
     # mutant: bookie-cluster/the-targets-own-ledgers-are-deleted
     return record is not None and _same_or_unfinished(copy, record)
 

@@ -274,7 +274,7 @@ def orphans(
         and number not in named  # mutant: bookie-cluster/copies-that-are-referred-to-are-deleted
         and (copy := target.get(number)) is not None
         # Only the node that was compared; another one belongs to another client.
-        and copy.mzxid == mzxid  # mutant: bookie-cluster/ledgers-of-others-are-deleted
+        and copy.existed_at(mzxid)  # mutant: bookie-cluster/ledgers-of-others-are-deleted
     ]
 
 
@@ -343,7 +343,10 @@ class Verified:
         return ledger_id in self.copies or ledger_id in self.begun
 
     def holds(self, record: LedgerFacts, copy: LedgerFacts | None) -> bool:
-        """Return whether a ledger of the source is known to be equal in the target, and neither changed since.
+        """Return whether a ledger of the source is known to be equal in the target: both are still those compared.
+
+        Autorecovery moves ledgers to other bookies, for hours if one is lost, and each time changes the znode. Entries
+        of a closed ledger never change.
 
         Args:
             record: the ledger in the source.
@@ -352,10 +355,11 @@ class Verified:
         # mutant: bookie-cluster/open-ledgers-count-as-equal, bookie-cluster/other-content-counts-as-equal
         if copy is None or not record.closed or not record.same_content(copy):
             return False
-        if self.copies.get(record.ledger_id) == copy.mzxid:  # mutant: bookie-cluster/a-changed-copy-counts-as-equal
+        # mutant: bookie-cluster/a-changed-copy-counts-as-equal
+        if copy.existed_at(self.copies.get(record.ledger_id)):
             return True
         # mutant: bookie-cluster/a-changed-original-counts-as-equal
-        return self.originals.get(record.ledger_id) == record.mzxid
+        return record.existed_at(self.originals.get(record.ledger_id))
 
 
 def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:

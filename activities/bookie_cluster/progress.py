@@ -1,7 +1,7 @@
 """Progress of one direction of a bookie cluster migration, kept next to its claim in the brokers' metadata store.
 
 `verified/<n>` lists ledgers that were copied or found in the target and compared in full, each with the zxid of the
-target's znode at that time: as long as it is the same, the ledger need not be compared again. A ledger that
+target's znode at that time: until that znode is deleted, the ledger need not be compared again. A ledger that
 differed when it was compared again is listed again, with 0. `failed/<n>` lists ledgers that could not be copied, with
 the reason. Lists of failures that are too long for a report are next to them. Each node is filled before the next one
 is created, so that there are few.

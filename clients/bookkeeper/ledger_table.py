@@ -1,4 +1,4 @@
-"""A compact table of the facts about all ledgers of a cluster, about fifty bytes for each."""
+"""A compact table of the facts about all ledgers of a cluster, about seventy bytes for each."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class LedgerFacts(NamedTuple):
         ledger_id: its id.
         version: its znode's version.
         mzxid: zxid of its znode's last change.
+        czxid: zxid of its znode's creation.
         state: whether it may grow.
         length: bytes of all entries' data; 0 unless closed.
         last_entry: last entry's id; -1 unless closed, or if it is empty.
@@ -36,6 +37,7 @@ class LedgerFacts(NamedTuple):
     ledger_id: int
     version: int
     mzxid: int
+    czxid: int
     state: LedgerState
     length: int
     last_entry: int
@@ -51,6 +53,12 @@ class LedgerFacts(NamedTuple):
         """Whether length and last entry are final."""
         return self.state is LedgerState.CLOSED
 
+    def existed_at(self, zxid: int | None) -> bool:
+        """Return whether its znode, which may have changed since, is the one of this transaction; False for None."""
+        # Its last change is a bound too: transactions of another ZooKeeper say nothing about this one's.
+        # mutant: bookie-cluster/a-ledger-that-was-created-again-is-the-same, bookie-cluster/zxids-of-another-zookeeper
+        return zxid is not None and self.czxid <= zxid <= self.mzxid
+
     def same_content(self, other: LedgerFacts) -> bool:
         """Return whether both describe the same content of the ledger; its bookies and replicas do not matter."""
         return self._content() == other._content()
@@ -59,12 +67,13 @@ class LedgerFacts(NamedTuple):
         return self.state, self.last_entry, self.length, self.origin
 
 
-def ledger_facts(ledger_id: int, metadata: LedgerMetadata, version: int, mzxid: int) -> LedgerFacts:
+def ledger_facts(ledger_id: int, metadata: LedgerMetadata, version: int, mzxid: int, czxid: int) -> LedgerFacts:
     """Return the facts that are kept of a ledger."""
     return LedgerFacts(
         ledger_id=ledger_id,
         version=version,
         mzxid=mzxid,
+        czxid=czxid,
         state=metadata.state,
         length=metadata.length,
         last_entry=metadata.last_entry,
@@ -110,7 +119,8 @@ class LedgerTable(Mapping[int, LedgerFacts]):
     def __init__(self, facts: Iterable[LedgerFacts] = ()) -> None:
         self.undecodable: Mapping[int, str] = MappingProxyType({})
         self._kinds: list[_Kind] = []
-        self._ids, self._versions, self._mzxids = array("q"), array("q"), array("q")
+        self._ids, self._versions = array("q"), array("q")
+        self._mzxids, self._czxids = array("q"), array("q")
         self._lengths, self._lasts = array("q"), array("q")
         self._origins, self._kind = array("Q"), array("L")
         numbers: dict[_Kind, int] = {}
@@ -123,6 +133,7 @@ class LedgerTable(Mapping[int, LedgerFacts]):
             self._ids.append(fact.ledger_id)
             self._versions.append(fact.version)
             self._mzxids.append(fact.mzxid)
+            self._czxids.append(fact.czxid)
             self._lengths.append(fact.length)
             self._lasts.append(fact.last_entry)
             self._origins.append(fact.origin)
@@ -149,6 +160,7 @@ class LedgerTable(Mapping[int, LedgerFacts]):
             self._ids[index],
             self._versions[index],
             self._mzxids[index],
+            self._czxids[index],
             state,
             self._lengths[index],
             self._lasts[index],
@@ -193,7 +205,7 @@ class LedgerTable(Mapping[int, LedgerFacts]):
         # Of ledgers that were added twice the later one stays, as in any mapping.
         last = {ledger: index for index, ledger in enumerate(ids)}
         order = [last[ledger] for ledger in sorted(last)]
-        for name in ("_ids", "_versions", "_mzxids", "_lengths", "_lasts", "_origins", "_kind"):
+        for name in ("_ids", "_versions", "_mzxids", "_czxids", "_lengths", "_lasts", "_origins", "_kind"):
             column: array[int] = getattr(self, name)
             setattr(self, name, array(column.typecode, (column[index] for index in order)))
 

@@ -41,17 +41,19 @@ class LedgerRecord(NamedTuple):
         metadata: its metadata.
         version: its znode's version.
         mzxid: zxid of its znode's last change; two readings with the same one saw the same metadata.
+        czxid: zxid of its znode's creation; two readings with the same one saw the same ledger.
     """
 
     ledger_id: int
     metadata: LedgerMetadata
     version: int
     mzxid: int
+    czxid: int
 
     @property
     def facts(self) -> LedgerFacts:
         """The few facts that a scan of all ledgers of a cluster keeps of this one."""
-        return ledger_facts(self.ledger_id, self.metadata, self.version, self.mzxid)
+        return ledger_facts(self.ledger_id, self.metadata, self.version, self.mzxid, self.czxid)
 
 
 class LedgerDirectory(Closeable):
@@ -437,7 +439,7 @@ def _decoded(ledger_id: int, record: Record) -> LedgerRecord:
         metadata = decode_metadata(record.value)
     except StoreError as cause:
         raise cause.saying(f"ledger {ledger_id}: {cause}", path=record.path, ledger_id=ledger_id) from cause
-    return LedgerRecord(ledger_id, metadata, record.version, record.changed)
+    return LedgerRecord(ledger_id, metadata, record.version, record.changed, record.created)
 
 
 def _readable(record: Record | Unreadable) -> Record:

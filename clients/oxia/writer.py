@@ -73,7 +73,7 @@ class OxiaWriter(Closeable):
             RecordNotWritable: the record is ephemeral, its path is not UTF-8, or its version is -1.
             StoreError: an earlier batch failed.
         """
-        path, value, version, count, owner, _, _ = record
+        path, value, version, count, owner, _, _, _ = record
         if owner or version == ABSENT or not (path.isascii() or _is_utf8(path)):
             raise _not_writable(record)
         shard = self._shard(path)

@@ -40,8 +40,8 @@ _MAX_LOSSES = 3
 
 _DATA_HEADER = struct.Struct(">i5xi")
 _LIST_HEADER = struct.Struct(">i5x")
-#: mzxid, version, cversion, ephemeralOwner, numChildren, pzxid of a Stat.
-_PICKED_STAT = struct.Struct(">8xq16xii4xq4xiq")
+#: czxid, mzxid, version, cversion, ephemeralOwner, numChildren, pzxid of a Stat.
+_PICKED_STAT = struct.Struct(">qq16xii4xq4xiq")
 _CONTAINER = -(1 << 63)
 _TTL_MASK, _TTL = 0xFFFF_FF00_0000_0000, 0xFF00_0000_0000_0000
 
@@ -282,11 +282,11 @@ def read_records(
                 add(_refused(path, length, "reading"))
             continue
         end = offset + length if length > 0 else offset
-        changed, version, cversion, owner, num_children, children_changed = stat(frame, end)
+        created, changed, version, cversion, owner, num_children, children_changed = stat(frame, end)
         count = ((cversion + num_children) & 0xFFFF_FFFF) >> 1  # created_children(), too hot for a call
         if owner < 0:
             owner = owner_session(owner)
-        add(new((path, frame[offset:end], version, count, owner, changed, children_changed)))
+        add(new((path, frame[offset:end], version, count, owner, changed, children_changed, created)))
         if num_children and inner is not None:
             inner.append((path, num_children))
         offset = end + wire.STAT_SIZE

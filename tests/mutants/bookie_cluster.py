@@ -116,6 +116,8 @@ MUTANTS = mutants(
             "bookie-cluster/other-content-counts-as-equal": without(2),
             "bookie-cluster/a-changed-copy-counts-as-equal": becomes("record.ledger_id in self.copies"),
             "bookie-cluster/a-changed-original-counts-as-equal": becomes("record.ledger_id in self.originals"),
+            "bookie-cluster/a-ledger-that-was-created-again-is-the-same": swap("self.czxid <= zxid <=", "zxid <="),
+            "bookie-cluster/zxids-of-another-zookeeper": swap(" <= self.mzxid", ""),
             "bookie-cluster/ledgers-of-others-move": without(1),
             "bookie-cluster/ledgers-of-the-target-move": without(1),
         },

@@ -1,10 +1,11 @@
-"""Events from outside: autorecovery closes copies, the target dies, a run is terminated, a deletion freezes."""
+"""Events from outside: autorecovery closes or moves copies, the target dies, a run ends, a deletion freezes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event
 from typing import Any, cast
 
@@ -77,6 +78,23 @@ def test_a_late_attempt_at_doing_without_the_target(environment: SwitchEnvironme
     steps.run(rollback.do_without_target, plan)
     with pytest.raises(Superseded):
         rollback.do_without_target(late)
+    steps.run(registry.release, plan)
+
+
+def test_copies_that_autorecovery_has_moved(environment: SwitchEnvironment) -> None:
+    """Verified copies are not compared again if only their bookies changed, in neither direction."""
+    plan, steps = environment.input(registry_path="/admin/moved"), environment.steps
+    number = write_ledger(environment.stack.bookkeeper_uri, [b"data"] * 5)
+    steps.run(registry.register, plan)
+    steps.run(copying.build, plan, FORWARD)
+    record = environment.target()[number]
+    with cluster(environment.stack.second_bookkeeper_uri) as target:
+        # BookKeeper writes no token, and here the same bookie: there is no other one.
+        target.directory.update([(number, replace(record.metadata, token=0), record.version)])
+    assert environment.target()[number].mzxid > record.mzxid
+    for direction in (FORWARD, BACK):
+        done = steps.run(tail.copy_tail, plan, direction)
+        assert (done.copy_summary.copied, done.copy_summary.equal) == (0, 0), direction
     steps.run(registry.release, plan)
 
 

@@ -78,6 +78,7 @@ def walk(kazoo: Any, root: str) -> dict[bytes, Record]:
             0 if stat.ephemeralOwner == container else stat.ephemeralOwner,
             stat.mzxid,
             stat.pzxid,
+            stat.czxid,
         )
         paths += [path + "/" + name for name in kazoo.get_children(path)]
     return nodes

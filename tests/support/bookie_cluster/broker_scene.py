@@ -171,7 +171,7 @@ class _Directory:
     def read(self, ids: Sequence[int]) -> list[LedgerRecord | None]:
         """Return the ledgers that exist."""
         listed = [(ledger_id, self._ledgers.get(ledger_id)) for ledger_id in ids]
-        return [metadata and LedgerRecord(ledger_id, metadata, 0, 1) for ledger_id, metadata in listed]
+        return [metadata and LedgerRecord(ledger_id, metadata, 0, 1, 1) for ledger_id, metadata in listed]
 
 
 class _Registry(BookieRegistry):

@@ -33,9 +33,10 @@ def ledger(
     length: int = 100,
     component: str = "managed-ledger",
     mzxid: int = 5,
+    czxid: int | None = None,
     is_copy: bool = False,
 ) -> LedgerFacts:
-    """Return a ledger of ten entries, unless it is open."""
+    """Return a ledger of ten entries, unless it is open; without `czxid` it is as it was created."""
     closed = state is LedgerState.CLOSED
     metadata = LedgerMetadata(
         ensemble_size=2,
@@ -49,7 +50,7 @@ def ledger(
         custom=(("application", b"pulsar"), ("component", component.encode())),
         token=COPY_TOKEN if is_copy else None,
     )
-    return LedgerRecord(ledger_id, metadata, 1, mzxid).facts
+    return LedgerRecord(ledger_id, metadata, 1, mzxid, mzxid if czxid is None else czxid).facts
 
 
 def by_id(records: Iterable[LedgerFacts]) -> LedgerTable:

@@ -87,7 +87,7 @@ class Scene(MemorySwitch):
 
     def read(self, numbers: Sequence[int]) -> list[LedgerRecord | None]:
         """Return the ledgers that are there."""
-        return [LedgerRecord(number, METADATA, 1, 5) if number in self.ledgers else None for number in numbers]
+        return [LedgerRecord(number, METADATA, 1, 5, 5) if number in self.ledgers else None for number in numbers]
 
     def bookies(self) -> dict[str, None]:
         """Return the registered bookies."""

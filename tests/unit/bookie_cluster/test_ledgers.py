@@ -112,29 +112,50 @@ def test_dangling_positions() -> None:
 
 
 class TestVerified:
-    """A ledger counts as equal only while nothing of it has changed since both sides were compared."""
+    """A ledger counts as equal while both sides have the content, and the compared one the znode, of the comparison."""
 
     def test_unchanged(self) -> None:
         """The copy's znode is as it was when both were compared."""
         assert Verified(copies={1: 7}).holds(ledger(1), ledger(1, mzxid=7))
 
+    @pytest.mark.parametrize("created", [6, 7])
+    def test_moved_by_autorecovery(self, created: int) -> None:
+        """Its znode was changed since, but not created since: its bookies are others, and its entries the same."""
+        moved = ledger(1, mzxid=9, czxid=created)
+        assert Verified(copies={1: 7}).holds(ledger(1), moved)
+        assert Verified(originals={1: 7}).holds(moved, ledger(1))
+        other = ledger(1, mzxid=9, czxid=created, length=5)
+        assert not Verified(copies={1: 7}).holds(ledger(1), other)
+        assert not Verified(originals={1: 7}).holds(other, ledger(1))
+
     def test_copies_of_the_other_direction_are_recognized(self) -> None:
         """A rollback does not copy a ledger that came from its target and has not changed since."""
         assert Verified(originals={1: 7}).holds(ledger(1, mzxid=7), ledger(1, mzxid=3))
-        assert not Verified(originals={1: 7}).holds(ledger(1, mzxid=8), ledger(1, mzxid=3)), "changed since"
+        assert not Verified(originals={1: 7}).holds(ledger(1, mzxid=8), ledger(1, mzxid=3)), "created since"
 
     @pytest.mark.parametrize(
         ("record", "current"),
         [
             (ledger(1), None),
             (ledger(1), ledger(1, mzxid=8)),
+            (ledger(1), ledger(1, mzxid=9, czxid=8)),
+            (ledger(1), ledger(1, mzxid=6, czxid=5)),
             (ledger(1, length=5), ledger(1, mzxid=7)),
             (ledger(1, state=LedgerState.OPEN), ledger(1, state=LedgerState.OPEN, mzxid=7)),
             (ledger(1), ledger(1, state=LedgerState.OPEN, mzxid=7)),
             (ledger(2), ledger(2, mzxid=7)),
         ],
-        ids=["absent", "changed since", "other content", "open", "copy unfinished", "never compared"],
+        ids=[
+            "absent",
+            "created since",
+            "created and changed since",
+            "in another ZooKeeper",
+            "other content",
+            "open",
+            "copy unfinished",
+            "never compared",
+        ],
     )
     def test_unknown(self, record: LedgerFacts, current: LedgerFacts | None) -> None:
-        """A ledger that is not exactly the verified copy is compared again."""
+        """A ledger that is not the verified copy is compared again."""
         assert not Verified(copies={1: 7}).holds(record, current)

@@ -36,7 +36,7 @@ def record(ledger_id: int, length: int | None) -> LedgerFacts:
     state = LedgerState.OPEN if length is None else LedgerState.CLOSED
     segments = (Segment(0, ("a:1",)),)
     metadata = LedgerMetadata(1, 1, 1, state, length or 0, -1 if length is None else 0, segments, DigestType.CRC32C)
-    return LedgerRecord(ledger_id, metadata, 0, 1).facts
+    return LedgerRecord(ledger_id, metadata, 0, 1, 1).facts
 
 
 LENGTHS = st.lists(st.one_of(st.none(), st.integers(0, 1_000), st.integers(0, 3 * BATCH_BYTES)), max_size=60)

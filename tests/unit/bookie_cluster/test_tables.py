@@ -40,7 +40,7 @@ def named(number: int) -> LedgerFacts:
         segments=(Segment(0, (f"one-{number % 1_000}:3181", "two:3181")),),
         custom=(("application", b"pulsar"), ("pulsar/managed-ledger", b"public/default/%d" % number)),
     )
-    return LedgerRecord(1 << 33 | number, metadata, 1, 1 << 40 | number).facts
+    return LedgerRecord(1 << 33 | number, metadata, 1, 1 << 40 | number, 1 << 40 | number).facts
 
 
 def mention(number: int) -> LedgerReference:
@@ -90,7 +90,7 @@ def test_content_is_compared_by_what_is_kept() -> None:
     mine = replace(METADATA, custom=(("a", b"1"), ("b", b"2")))
 
     def facts(metadata: LedgerMetadata) -> LedgerFacts:
-        return LedgerRecord(1, metadata, 0, 1).facts
+        return LedgerRecord(1, metadata, 0, 1, 1).facts
 
     assert facts(mine).same_content(facts(replace(mine, custom=(("b", b"2"), ("a", b"1")), write_quorum=1)))
     for other in (

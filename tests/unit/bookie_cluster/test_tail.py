@@ -73,6 +73,7 @@ class Scene(MemorySwitch):
     def scan(self, cluster: BookieCluster, earlier: Ledgers) -> Ledgers:
         """Return the ledgers of `a` or `b`."""
         del earlier
+        self.happens("scanned")
         is_left = cluster.name == ("a" if self.direction is Direction.FORWARD else "b")
         ledgers = by_id((self.source if is_left else self.target).values())
         if is_left:
@@ -179,6 +180,27 @@ def test_only_the_compared_copy_is_an_orphan(scene: Scene) -> None:
     scene.target[3] = ledger(3, mzxid=77)
     assert scene.run().removed == 0
     assert scene.deleted == []
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_copies_that_autorecovery_keeps_moving_are_still_equal(scene: Scene, direction: Direction) -> None:
+    """A ledger of the new cluster whose bookies change before each scan is not compared again, only copied once."""
+    scene.direction = direction
+    moving = scene.target
+    if direction is Direction.BACK:
+        moving, scene.verified = scene.source, Verified(originals=dict(scene.verified.copies))
+    scene.source[4] = ledger(4)
+    scene.named = [reference(1), reference(4)]
+
+    def move() -> None:
+        moving.update({number: facts._replace(mzxid=facts.mzxid + 1) for number, facts in moving.items()})
+        scene.at["scanned"] = move
+
+    move()
+    done = scene.run()
+
+    assert (scene.copies, done.copy_summary.already_verified, done.missing.count) == (1, 2, 0)
+    assert scene.deleted == ([3] if direction is Direction.FORWARD else [])
 
 
 def test_a_copy_whose_original_cannot_be_decoded_is_kept(scene: Scene) -> None:

@@ -102,7 +102,7 @@ def test_a_ledger_of_a_false_length_is_read_part_by_part() -> None:
     with BookieDouble(bodies) as double, Bookies(double.registered, read_timeout=LONG_TIMEOUT) as bookies:
         form = replace(metadata(double.address), length=0, last_entry=len(bodies) - 1)
         cluster: Any = SimpleNamespace(bookies=bookies)
-        ((_, parts),) = read_all(cluster, [LedgerRecord(LEDGER, form, 0, 0)])
+        ((_, parts),) = read_all(cluster, [LedgerRecord(LEDGER, form, 0, 0, 0)])
         counts = [len(cast("list[bytes]", piece)) for piece in parts]
     assert sum(counts) == len(bodies)
     assert len(counts) > 1

@@ -85,8 +85,8 @@ def test_multi_read_of_data() -> None:
     inner: list[tuple[bytes, int]] = []
     read_records(DATA_REPLY, paths, records, inner)
     assert records == [
-        Record(GOLD, b"abcd", 1, 2, 0, 0x16E, 0x171),
-        Record(UMLAUT, b"", 0, 0, 0, 0x16F, 0x16F),
+        Record(GOLD, b"abcd", 1, 2, 0, 0x16E, 0x171, 0x16D),
+        Record(UMLAUT, b"", 0, 0, 0, 0x16F, 0x16F, 0x16F),
     ]
     assert inner == [(GOLD, 1)]
 
