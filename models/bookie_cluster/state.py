@@ -35,7 +35,7 @@ class BookieClusterFacts(Figures):
         precheck: the result of PRECHECK.
         pause_since: the first moment at which clients may have been without a broker, until brokers run again.
         brokers_stopped: the brokers that were stopped.
-        deferred: cursors and schemas that stay where they are, and why.
+        deferred: cursors and schemas that stay where they are, and why; after a rollback those in the target.
         read_mode: the clusters that brokers are configured to read from.
         brokers: each registered broker, with the cluster that it uses.
         misrouted_ledgers: ledgers that brokers created in the old cluster since the switch; none is as it should be.

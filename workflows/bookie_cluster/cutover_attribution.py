@@ -71,9 +71,19 @@ class AttributionCutover(Cutover):
                 self.state.read_mode = ReadMode.DUAL_READ
         # Writes first: what brokers create from now on is in the source, and needs no copy back.
         await self.set_target(BACK)
-        if self.state.stage >= CutoverStage.PROMOTED and (contested := (await self._set_attributions(BACK)).contested):
+        if self.state.stage < CutoverStage.PROMOTED:
+            return
+        done = await self._set_attributions(BACK)
+        if done.contested:
             raise ApplicationError(
-                f"{contested:,} references were changed by others again and again", type=FailureKind.CONFLICT
+                f"{done.contested:,} references were changed by others again and again", type=FailureKind.CONFLICT
+            )
+        self.state.facts.deferred = list(done.deferred)
+        if done.deferred_count:
+            target = self.input.target.name
+            self.migration.board.note(
+                f"{done.deferred_count:,} cursors and schemas stay attributed to {target}; keep its bookies until "
+                "nothing refers to it"
             )
 
     async def tidy_target(self, stage: CutoverStage) -> None:

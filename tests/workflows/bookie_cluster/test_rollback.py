@@ -27,6 +27,7 @@ from tests.workflows.bookie_cluster.activities import (
     COPY_BACK,
     FAILED,
     HOLED,
+    PROMOTED,
     RESTART,
     STOPPED_BACK,
     TAIL,
@@ -444,6 +445,18 @@ async def test_delay_is_ended(stage: Harness, verb: Verb, steps: list[str]) -> N
     report = await run.report()
     assert run.script.steps[-len(steps) - 1 :] == ["promote", *steps]
     assert any("the copies in new were left as they are" in note for note in report.notes) is (verb is Verb.PROCEED)
+
+
+@pytest.mark.parametrize("staying", [(), ("t/new: its ledger 9 is open",)], ids=["nothing", "a cursor"])
+async def test_what_stays_in_the_target_is_named(stage: Harness, staying: tuple[str, ...]) -> None:
+    """After a rollback the report names what stays attributed to the target, and not what stayed in the source."""
+    back = PROMOTED.model_copy(update={"deferred": staying, "deferred_count": len(staying)})
+    run = await stage.start(AttributionScript(promote=[PROMOTED, back]), deletion_delay="PT0S")
+    await window_open(run)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert (await run.status()).facts["deferred"] == list(staying)
+    assert any("1 cursors and schemas stay attributed to new" in note for note in report.notes) is bool(staying)
 
 
 async def test_delay_that_is_cancelled(stage: Harness) -> None:
