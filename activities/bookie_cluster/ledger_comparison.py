@@ -166,7 +166,7 @@ class LedgerComparison:
         Args:
             task: the step, in its direction.
             stores: of the step.
-            verified: ledgers that are known to be equal; not read again while the metadata of both sides are unchanged.
+            verified: ledgers that are known to be equal; not read again while both sides have the same ones.
             before: the last comparison, whose unchanged ledgers are reused.
             failed: ledgers that are not tried again.
             frozen_references: the references to ledgers, if no broker runs that changes them: open ledgers are to be

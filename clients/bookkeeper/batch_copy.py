@@ -245,20 +245,22 @@ class _BatchCopy:
 
         A recovery closes a ledger at the entry that is named as the last confirmed one, with the length up to the entry
         that names it. In an unfinished copy the two differ where entries of the original replaced lost replicas: these
-        name its last entry.
+        name the entry that was confirmed at that time.
 
         Raises:
             StoreError: the original cannot be read.
         """
         ledger_id, metadata = original.ledger_id, original.metadata
-        if copy.last_entry < metadata.last_entry:
+        if not copy.length:
             return copy.last_entry
         reader = LedgerReader(self._source.bookies)
 
         def length(entry: int) -> int:
             return read_header(reader.read_entry(ledger_id, metadata, entry)).length
 
-        last = bisect_left(range(metadata.last_entry + 1), copy.length, key=length)
+        last = copy.last_entry
+        if length(last) > copy.length:
+            last = bisect_left(range(last), copy.length, key=length)
         return last if length(last) == copy.length else None
 
     def _take_over(self, tasks: Sequence[_Task], writable: Sequence[str]) -> list[_Task]:

@@ -193,13 +193,13 @@ def test_copies_that_a_recovery_has_closed(
     assert verification(pair, f"{ledger_id}-{ledger_id}").equal == 1
 
 
-@pytest.mark.parametrize("lost", [10, PAIR.entries - 1])
+@pytest.mark.parametrize("last", [15, PAIR.entries - 1])
+@pytest.mark.parametrize("lost", [10, 15])
 def test_copies_that_a_recovery_has_closed_above_their_end(
-    environment: Environment, clusters: tuple[Cluster, Cluster], lost: int
+    environment: Environment, clusters: tuple[Cluster, Cluster], lost: int, last: int
 ) -> None:
-    """Entries that replaced lost replicas name the last of all: a recovery takes an unfinished copy for whole."""
+    """Entries that replaced lost replicas name one that was written later: a recovery takes it for the copy's last."""
     source, target = clusters
-    last = PAIR.entries - 1
     ledger_id = damaged(source, PAIR, {}, confirmed=lambda _: last)
     _begin_copy(clusters, ledger_id, lost)
     environment.java.read(environment.target_uri, [ledger_id], recover=True)
