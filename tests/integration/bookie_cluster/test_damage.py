@@ -305,9 +305,9 @@ def change_the_pace(run: Run) -> None:
         "throttle is now 0.002 MB/s",
     ]
     run.steer(Verb.PAUSE, "OPS-7")
-    run.set_throttle(None)
-    # Without a limit a copy that is not held would end.
+    # The copy asks every two seconds; without a limit it could end before that.
     status = run.wait_until_it_waits_for(WaitKind.PAUSE)
+    run.set_throttle(None)
     assert status.phase == Phase.BUILD
     assert status.pause is not None
     assert status.pause.reason == "OPS-7"
