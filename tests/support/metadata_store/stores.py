@@ -186,7 +186,9 @@ def assert_equal(source: Tree, target: Records, *, until_ms: int | None = None) 
     assert lasting == set(), "persistent in the source, of a session in the target"
     later = {path for path, record in target.items() if until_ms is not None and record.modified_ms >= until_ms}
     # Brokers make the parents of ephemerals containers, which ZooKeeper removes within a minute once they are empty.
-    containers = {path for path in target if path.startswith("/namespace/") and not target[path].value}
+    containers = {
+        path for path in target if path.startswith(("/namespace/", "/loadbalance/")) and not target[path].value
+    }
     extra = persistent(target) - wanted - later - containers
     assert extra == set(), "in the target alone, or an ephemeral that became persistent"
     compared = wanted - later
