@@ -307,8 +307,7 @@ def still_needed(ledgers: Ledgers, target: Ledgers, named: ReferenceTable, verif
             is_whole = original.closed and (unfinished or is_open_copy) and original.last_entry >= copied
             # mutant: bookie-cluster/half-made-copies-are-compared-with-their-originals
             return number in verified.originals or not is_whole
-        was_there = unfinished is not None or is_open_copy
-        was_there = was_there or number in verified.copies or number in verified.originals
+        was_there = is_open_copy or unfinished is not None or number in verified.copies or number in verified.originals
         # Of an earlier switch: new ids of the target are above (I11).
         # mutant: bookie-cluster/what-an-earlier-switch-left-is-copied-back
         was_there = was_there or number <= verified.cutover

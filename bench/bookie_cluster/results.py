@@ -57,7 +57,7 @@ class Pass:
         seconds: of wall clock.
         entries: that were copied.
         cpu_seconds: processor time of the copier (`client`) and of each server.
-        compare: ours only: seconds and processor seconds of reading both sides afterwards, and comparing every byte.
+        compare: ours only: seconds and processor seconds of reading both sides afterwards, and comparing them.
     """
 
     kind: str

@@ -12,6 +12,7 @@ import contextlib
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
@@ -78,7 +79,7 @@ def copy_batch(
         source: cluster to read from.
         target: cluster to write to; both share one event loop (`open_clusters`).
         ids: ids of the ledgers, each once.
-        verify: whether to read the copies back and compare every byte.
+        verify: whether to read the copies back and compare their content.
         check: see `Check`.
         begun: progress of open copies that are continued, not written and compared from their first entry.
 
@@ -209,35 +210,28 @@ class _BatchCopy:
         BookKeeper's autorecovery does that if a bookie of an open ledger is down. Bookies have fenced it then, which
         does not stop our adds: see `LedgerWriter`. Other ledgers with this id are left as they are.
         """
-        begun: list[tuple[LedgerRecord, LedgerRecord]] = []
+        beginnings: list[tuple[LedgerRecord, LedgerRecord]] = []
         for original, existing in pairs:
             try:
                 last = self._last_copied(original, existing.metadata)
             except StoreError as cause:
-                self._outcomes.append(unreadable(self._source, original.ledger_id, cause))
-                del self._waiting[original.ledger_id]
+                self._end(unreadable(self._source, original.ledger_id, cause))
                 continue
             if last is None:
                 self._take_as_it_is(existing)
             else:
-                begun.append((original, existing._replace(metadata=replace(existing.metadata, last_entry=last))))
-        beginnings = [(_beginning(original, copied.metadata), copied) for original, copied in begun]
-        compared = {
-            outcome.ledger_id: outcome
-            for outcome in compare_records(self._source, self._target, beginnings, {}, check=self._check)
-        }
+                copied = replace(existing.metadata, last_entry=last)
+                beginnings.append((_beginning(original, copied), existing._replace(metadata=copied)))
+        by_id = {original.ledger_id: (original, existing) for original, existing in pairs}
         tasks: list[_Task] = []
-        for original, existing in pairs:
-            outcome = compared.get(original.ledger_id)
-            if outcome is None:
-                continue
+        for outcome in compare_records(self._source, self._target, beginnings, {}, check=self._check):
+            original, existing = by_id[outcome.ledger_id]
             if outcome.verdict is Verdict.EQUAL:
                 tasks.append(_Task(original, existing.metadata, existing.version))
             elif outcome.verdict is Verdict.DIFFERENT:
                 self._take_as_it_is(existing)
             else:
-                self._outcomes.append(outcome)
-                del self._waiting[original.ledger_id]
+                self._end(outcome)
         return tasks
 
     def _last_copied(self, original: LedgerRecord, copy: LedgerMetadata) -> int | None:
@@ -255,6 +249,7 @@ class _BatchCopy:
             return copy.last_entry
         reader = LedgerReader(self._source.bookies)
 
+        @cache
         def length(entry: int) -> int:
             return read_header(reader.read_entry(ledger_id, metadata, entry)).length
 
@@ -357,8 +352,11 @@ class _BatchCopy:
         self._give_up(task, CopyOutcome(ledger_id, Verdict.REFUSED, detail=str(refusal), transient=True))
 
     def _refuse(self, original: LedgerRecord, why: str, *, transient: bool = False) -> None:
-        self._outcomes.append(CopyOutcome(original.ledger_id, Verdict.DIFFERENT, detail=why, transient=transient))
-        del self._waiting[original.ledger_id]
+        self._end(CopyOutcome(original.ledger_id, Verdict.DIFFERENT, detail=why, transient=transient))
+
+    def _end(self, outcome: CopyOutcome) -> None:
+        self._outcomes.append(outcome)
+        del self._waiting[outcome.ledger_id]
 
     def _give_up(self, task: _Task, outcome: CopyOutcome) -> None:
         """Stop copying a ledger; remove its copy unless this run may write the id again.
@@ -381,8 +379,7 @@ class _BatchCopy:
             # A newer attempt, which the fence of the deletion reports in the same way, ends this one.
             self._check(0)
         self._contents.pop(ledger_id, None)
-        self._outcomes.append(outcome)
-        del self._waiting[ledger_id]
+        self._end(outcome)
 
     def _begun_copy(self, task: _Task) -> Begun | None:
         """Return the progress of a copy that stays open; None if another client has changed it."""

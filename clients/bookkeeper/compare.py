@@ -193,8 +193,9 @@ def read_all(
 
 
 def _small(ledger_id: int, metadata: LedgerMetadata, firsts: Mapping[int, int]) -> bool:
-    # Fewer bytes than entries: BookKeeper's own recovery may record a length of 0 although there are entries.
-    if metadata.length <= metadata.last_entry:  # mutant: bookie-cluster/a-ledger-of-a-false-length-is-read-as-a-whole
+    # Entries of an unknown size may not fit into memory.
+    # mutant: bookie-cluster/a-ledger-of-a-false-length-is-read-as-a-whole
+    if metadata.last_entry >= 0 and metadata.entry_size is None:
         return False
     remaining = metadata.last_entry + 1 - firsts.get(ledger_id, 0)
     return metadata.length * remaining <= WHOLE_BYTES * (metadata.last_entry + 1)
@@ -255,9 +256,7 @@ def _first_difference(
 ) -> int | CopyOutcome | None:
     """Return the first entry that differs, None if none does, or the outcome of a ledger that cannot be read."""
     # Read again, since sums do not tell where; only a ledger that differs costs this.
-    digest = mine.metadata.digest
-    originals = _contents(source, mine, digest, check)
-    copies = _contents(target, theirs, digest, lambda _: None)
+    originals, copies = _contents(source, mine, check), _contents(target, theirs, lambda _: None)
     for entry, (original, copy) in enumerate(zip(originals, copies, strict=False)):
         if isinstance(original, StoreError):
             return unreadable(source, mine.ledger_id, original)
@@ -268,13 +267,11 @@ def _first_difference(
     return None
 
 
-def _contents(
-    cluster: Cluster, record: LedgerRecord, digest: DigestType, check: Check
-) -> Iterator[tuple[bytes, memoryview] | StoreError]:
+def _contents(cluster: Cluster, record: LedgerRecord, check: Check) -> Iterator[tuple[bytes, memoryview] | StoreError]:
     for bodies in _ending_with_error(LedgerReader(cluster.bookies).entries(record.ledger_id, record.metadata)):
         if isinstance(bodies, StoreError):
             yield bodies
             return
         check(sum(map(len, bodies)))
         for body in bodies:
-            yield read_content(body, digest)
+            yield read_content(body, record.metadata.digest)

@@ -121,6 +121,15 @@ class LedgerMetadata:
         return self.state is LedgerState.CLOSED
 
     @property
+    def entry_size(self) -> int | None:
+        """Bytes of data in an average entry; None if it is not known: the ledger is open or empty, or its length false.
+
+        BookKeeper's own recovery may record a length of 0 although there are entries.
+        """
+        entries = self.last_entry + 1
+        return self.length // entries if self.length >= entries > 0 else None
+
+    @property
     def is_copy(self) -> bool:
         """Whether a migration created it, and no other client has changed its metadata since."""
         return self.token == COPY_TOKEN

@@ -26,7 +26,7 @@ _TARGET = 1 << 20
 # Entries may be larger than the average by which chunks are sized.
 _LARGEST_ANSWER = 4 << 20
 _MOST_ENTRIES = 4096
-# An open ledger's metadata tell no length, and BookKeeper's own recovery may record 0 although there are entries.
+# Assumed where the metadata do not tell it.
 _USUAL_ENTRY = 4096
 _OVERHEAD = 64
 # These codes concern one entry; all others concern the bookie.
@@ -180,9 +180,7 @@ class LedgerStream:
         self.ready: dict[int, list[bytes]] = {}
         self.missing = last - first + 1
         self.unrequested = first
-        entries = metadata.last_entry + 1
-        average = metadata.length // entries if metadata.length >= entries > 0 else _USUAL_ENTRY
-        self.entry_size = average + _OVERHEAD
+        self.entry_size = (metadata.entry_size or _USUAL_ENTRY) + _OVERHEAD
         self.chunk = max(1, min(_TARGET // self.entry_size, _MOST_ENTRIES))
         self.error: StoreError | None = None
         self.wanted = True

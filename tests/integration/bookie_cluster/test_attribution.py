@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -29,6 +28,7 @@ from pulsar_devstack.traffic.pulsar_client import send_to
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles, bootstrap_marker
+from tests.support.bookie_cluster.records import move
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
@@ -64,14 +64,6 @@ def schema_of(place: Place, topic: str, versions: int) -> bytes:
     for number in range(1, versions + 1):
         place.put_schema(topic, number)
     return place.locator(topic)
-
-
-def move(place: Place, ids: list[int]) -> None:
-    """Write the metadata of these copies again, as autorecovery does when it moves them to other bookies."""
-    with LedgerDirectoryWriter(place.input.target.root, Access()) as target:
-        records = [record for record in target.read(ids) if record]
-        assert len(records) == len(ids)
-        target.update([(item.ledger_id, replace(item.metadata, token=0), item.version) for item in records])
 
 
 def counts(promotion: Promotion) -> tuple[int, int, int, int]:
@@ -117,7 +109,8 @@ def test_all_versions_are_promoted_and_set_back(place: Place) -> None:
     assert (place.schemas("bare"), place.schemas("named")) == ([1, 2, 3], [1, 2])
     assert counts(place.promote()) == (0, 0, 0, 0)
 
-    move(place, ledgers(named))
+    with LedgerDirectoryWriter(place.input.target.root, Access()) as target:
+        move(target, ledgers(named))
     place.direct(Direction.BACK)
     back = place.promote(Direction.BACK)
     place.direct()

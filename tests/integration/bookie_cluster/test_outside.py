@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Event
 from typing import Any, cast
 
@@ -33,6 +32,7 @@ from tests.support.bookie_cluster.environment import (
     delete_ledger,
     write_ledger,
 )
+from tests.support.bookie_cluster.records import move
 from tests.support.clients.bookies import Cluster, pack, recover_ledger
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.in_process import in_process
@@ -89,8 +89,7 @@ def test_copies_that_autorecovery_has_moved(environment: SwitchEnvironment) -> N
     steps.run(copying.build, plan, FORWARD)
     record = environment.target()[number]
     with cluster(environment.stack.second_bookkeeper_uri) as target:
-        # BookKeeper writes no token, and here the same bookie: there is no other one.
-        target.directory.update([(number, replace(record.metadata, token=0), record.version)])
+        move(target.directory, [number])
     assert environment.target()[number].mzxid > record.mzxid
     for direction in (FORWARD, BACK):
         done = steps.run(tail.copy_tail, plan, direction)

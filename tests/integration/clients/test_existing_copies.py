@@ -14,7 +14,6 @@ from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.metadata import (
     COPY_TOKEN,
-    LedgerMetadata,
     LedgerState,
     Segment,
     encode_metadata,
@@ -39,14 +38,26 @@ class _Died(Exception):
     """The worker has died."""
 
 
-def _copy_first(clusters: tuple[Cluster, Cluster], ledger_id: int, begun: LedgerMetadata, entries: int) -> None:
-    """Write the first entries of a ledger of the source to the bookies of an open copy."""
+def _begin_copy(clusters: tuple[Cluster, Cluster], ledger_id: int, entries: int) -> None:
+    """Create an open copy with the first entries of a ledger, as a worker leaves it that dies then."""
     source, target = clusters
-    writer, first = LedgerWriter(target.bookies), 0
-    for bodies in LedgerReader(source.bookies).entries(ledger_id, metadata(source, ledger_id), 0, entries - 1):
-        writer.add(ledger_id, begun, first, bodies)
-        first += len(bodies)
+    begun = replace(
+        metadata(source, ledger_id),
+        state=LedgerState.OPEN,
+        length=0,
+        last_entry=-1,
+        segments=(Segment(0, tuple(target.bookies.writable()[:2])),),
+        token=COPY_TOKEN,
+    )
+    assert target.directory.create([(ledger_id, begun)]) == [True]
+    writer = LedgerWriter(target.bookies)
+    writer.add(ledger_id, begun, 0, _bodies(source, ledger_id, entries))
     writer.flush()
+
+
+def _bodies(cluster: Cluster, ledger_id: int, entries: int) -> list[bytes]:
+    reader = LedgerReader(cluster.bookies)
+    return list(chain.from_iterable(reader.entries(ledger_id, metadata(cluster, ledger_id), 0, entries - 1)))
 
 
 @pytest.mark.parametrize("dead", ["live bookies", "vanished bookies"])
@@ -56,13 +67,10 @@ def test_an_interrupted_copy_is_completed(
     """Open metadata with half of the entries is taken over, and gets other bookies where its own are gone."""
     source, target = clusters
     (ledger_id,) = environment.create(PAIR)
-    original = metadata(source, ledger_id)
-    ensemble = ("second-bookie-1", "second-bookie-2")
-    segments = (Segment(0, ensemble),)
-    begun = replace(original, state=LedgerState.OPEN, length=0, last_entry=-1, segments=segments, token=COPY_TOKEN)
-    gone = replace(begun, segments=(Segment(0, ("second-bookie-1", "second-bookie-9")),))
-    assert target.directory.create([(ledger_id, begun if dead == "live bookies" else gone)]) == [True]
-    _copy_first(clusters, ledger_id, begun, 10)
+    _begin_copy(clusters, ledger_id, 10)
+    if dead == "vanished bookies":
+        gone = replace(metadata(target, ledger_id), segments=(Segment(0, ("second-bookie-1", "second-bookie-9")),))
+        target.directory.update([(ledger_id, gone, 0)])
     assert verdicts(copy_batch(source, target, [ledger_id])) == {ledger_id: Verdict.COPIED}
     assert metadata(target, ledger_id).segments == (Segment(0, metadata(target, ledger_id).segments[0].ensemble),)
     environment.assert_copied([ledger_id], PAIR)
@@ -209,29 +217,6 @@ def test_copies_that_a_recovery_has_closed_above_their_end(
 
     assert verdicts(copy_batch(source, target, [ledger_id])) == {ledger_id: Verdict.COPIED}
     environment.assert_copied([ledger_id], PAIR)
-
-
-def _begin_copy(clusters: tuple[Cluster, Cluster], ledger_id: int, entries: int) -> None:
-    """Create an open copy with the first entries of a ledger, as a worker leaves it that dies then."""
-    source, target = clusters
-    begun = replace(
-        metadata(source, ledger_id),
-        state=LedgerState.OPEN,
-        length=0,
-        last_entry=-1,
-        segments=(Segment(0, tuple(target.bookies.writable()[:2])),),
-        token=COPY_TOKEN,
-    )
-    assert target.directory.create([(ledger_id, begun)]) == [True]
-    _copy_first(clusters, ledger_id, begun, entries)
-
-
-def _bodies(cluster: Cluster, ledger_id: int, entries: int) -> list[bytes]:
-    return list(
-        chain.from_iterable(
-            LedgerReader(cluster.bookies).entries(ledger_id, metadata(cluster, ledger_id), 0, entries - 1)
-        )
-    )
 
 
 def test_what_another_client_has_closed_outlasts_bookies_that_are_down(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
-from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import COPY_TOKEN, DigestType, LedgerMetadata, LedgerState, Segment
 from clients.pulsar.references import LedgerReference, ReferenceKind
 from models.bookie_cluster.input import BookieClusterInput, Routing
@@ -63,3 +64,10 @@ def reference(
 ) -> LedgerReference:
     """Return a position that names a ledger."""
     return LedgerReference(ledger_id, kind, f"/schemas/public/default/{ledger_id}", cluster, offloaded=offloaded)
+
+
+def move(directory: LedgerDirectoryWriter, ids: Sequence[int]) -> None:
+    """Write the metadata of copies again without their token, as autorecovery does when it moves them."""
+    records = [record for record in directory.read(ids) if record]
+    assert len(records) == len(ids)
+    directory.update([(record.ledger_id, replace(record.metadata, token=0), record.version) for record in records])
