@@ -305,8 +305,9 @@ def still_needed(ledgers: Ledgers, target: Ledgers, named: ReferenceTable, verif
             copied = max(unfinished.through if unfinished else -1, ledger.last_entry)
             # mutant: bookie-cluster/what-the-source-has-in-part-is-left-out
             is_whole = original.closed and (unfinished or is_open_copy) and original.last_entry >= copied
+            # A record from before the copy was deleted, with all of its cluster, says nothing of the present one.
             # mutant: bookie-cluster/half-made-copies-are-compared-with-their-originals
-            return number in verified.originals or not is_whole
+            return ledger.existed_at(verified.originals.get(number)) or not is_whole
         was_there = is_open_copy or unfinished is not None or number in verified.copies or number in verified.originals
         # Of an earlier switch: new ids of the target are above (I11).
         # mutant: bookie-cluster/what-an-earlier-switch-left-is-copied-back

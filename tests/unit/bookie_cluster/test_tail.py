@@ -253,7 +253,7 @@ def test_a_rollback_leaves_out_copies_that_were_not_finished() -> None:
     scene.direction = Direction.BACK
     scene.named = [reference(number) for number in (1, 2, 3, 4)]
     # 3 was finished later; 4 has lost entries in the source, 5 was deleted there.
-    scene.verified = Verified(originals={3: 7}, unfinished={number: Begun(8, 40, 5) for number in (1, 2, 3, 5)})
+    scene.verified = Verified(originals={3: 5}, unfinished={number: Begun(8, 40, 5) for number in (1, 2, 3, 5)})
     scene.verified.unfinished = {**scene.verified.unfinished, 4: Begun(10, 60, 5)}
     scene.verified.cutover = 5
     scene.run()
@@ -262,7 +262,7 @@ def test_a_rollback_leaves_out_copies_that_were_not_finished() -> None:
 
 def test_a_rollback_leaves_out_copies_that_were_not_recorded() -> None:
     """Copies of a batch that ended early are open, and the source has all of their ledgers, or has deleted them."""
-    copies = [ledger(number, state=LedgerState.OPEN, is_copy=True) for number in (1, 2, 3, 4, 5)]
+    copies = [ledger(number, state=LedgerState.OPEN, is_copy=True) for number in (1, 2, 3, 4, 5, 6)]
     scene = Scene(
         [*copies, ledger(9)],
         [
@@ -270,12 +270,14 @@ def test_a_rollback_leaves_out_copies_that_were_not_recorded() -> None:
             ledger(2, state=LedgerState.OPEN),
             ledger(4, state=LedgerState.OPEN, is_copy=True),
             ledger(5),
+            ledger(6),
         ],
     )
     scene.direction = Direction.BACK
-    scene.named = [reference(number) for number in (1, 2, 4, 5, 9)]
-    # Neither side is the original of 4; 3 was deleted in the source, and 5 has lost entries there.
-    scene.verified = Verified(unfinished={5: Begun(10, 60, 5)}, cutover=2)
+    scene.named = [reference(number) for number in (1, 2, 4, 5, 6, 9)]
+    # Neither side is the original of 4; 3 was deleted in the source, and 5 has lost entries there. An earlier copy of
+    # 6 was compared, and went with the target, which was emptied.
+    scene.verified = Verified(originals={6: 3}, unfinished={5: Begun(10, 60, 5)}, cutover=2)
     done = scene.run()
     assert (done.checked, done.missing.count) == (3, 0)
     assert sorted(number for number in scene.target if scene.target[number].mzxid > 100) == [4, 5, 9]
