@@ -108,6 +108,10 @@ def plan(name: str, state: StackState, folder: Path) -> ServerPlan:
         "temporal": _temporal,
     }
     made = makers[kind_of(name)](name, state, folder)
+    if made.command[0] == str(state.toolchain.java):
+        # Java removes what it unpacks (15 MB of each bookie) when it ends, but not when it is killed.
+        temporary = f"-Djava.io.tmpdir={folder / 'data'}"
+        made = replace(made, command=[made.command[0], temporary, *made.command[1:]])
     return replace(made, stop_limit=_RECORDING_LIMIT) if state.toolchain.recording else made
 
 

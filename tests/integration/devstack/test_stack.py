@@ -88,6 +88,7 @@ def test_messages_survive_kills_of_bookie_and_broker(stack: Stack) -> None:
     stack["broker-1"].kill()
     stack["bookie-1"].kill()
     assert not stack["broker-1"].alive
+    assert [*stack["bookie-1"].folder.glob("data/librocksdbjni*")], "what Java unpacked goes with the stack's folder"
     stack["bookie-1"].start()
     stack["broker-1"].start()
 
