@@ -126,7 +126,7 @@ class ScalableTopicsReader:
         return self._endpoint.get_as(NAMES, f"/scalable/{encoded_namespace(namespace)}")
 
     def layout(self, topic: TopicName) -> SegmentLayout:
-        """Return the layout as it is in the metadata store, whichever broker answers.
+        """Return the layout as the broker that answers knows it; it learns of a change of the store a moment later.
 
         Raises:
             AdminNotFound: the topic is not scalable.

@@ -111,8 +111,8 @@ def test_segments_that_go(stack: Stack, admin: PulsarAdmin, copier: Copier) -> N
     _prune(stack, source, 0)
     send_to_segments(stack, admin, source, range(30, 40))
     assert copier.copy(source, target).entries == 10
-    _change(stack, source, lambda layout: layout.split(1, 1))
-    for segment in admin.scalable_topics.layout(source).active:
+    # Brokers learn of it a moment later.
+    for segment in _change(stack, source, lambda layout: layout.split(1, 1)).active:
         admin.scalable_topics.create_segment(source, segment.descriptor, [])
     with pytest.raises(RetryableError, match="is sealed, and still takes messages"):
         copier.copy(source, target)
@@ -182,8 +182,10 @@ def _prune(stack: Stack, name: TopicName, segment_id: int) -> None:
     _change(stack, name, lambda layout: layout.prune(segment_id))
 
 
-def _change(stack: Stack, name: TopicName, change: Callable[[SegmentLayout], SegmentLayout]) -> None:
+def _change(stack: Stack, name: TopicName, change: Callable[[SegmentLayout], SegmentLayout]) -> SegmentLayout:
     with open_cas(parse_store_url(stack.metadata_url), Access()) as store:
         record = read_scalable(store, name)
         assert record.layout
-        store.set(name.scalable_path, change(record.layout).encode(), record.version)
+        layout = change(record.layout)
+        store.set(name.scalable_path, layout.encode(), record.version)
+        return layout
