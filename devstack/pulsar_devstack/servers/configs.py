@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pulsar_devstack.servers.spec import Settings
 
+_PULSAR_DRIVER = "metadata-store:"
+_LEDGER_STORES = ("metadataServiceUri", "bookkeeperMetadataServiceUri")
 LOOPBACK = "127.0.0.1"
 SESSION_TIMEOUT_MS = 10_000
 """Long enough for a busy machine, short enough for tests that wait for a killed server's session to end."""
@@ -110,6 +112,8 @@ def broker(cluster: str, port: int, http_port: int, metadata: Settings, replicas
         "bookkeeperClientNumIoThreads": "1",
         "managedLedgerNumSchedulerThreads": "1",
         "managedLedgerCacheSizeMB": "16",
+        # By default it looks at a cache of this size a hundred times a second.
+        "managedLedgerCacheEvictionIntervalMs": "1000",
         "defaultNumberOfNamespaceBundles": "4",
         "brokerShutdownTimeoutMs": "3000",
         "brokerDeduplicationEnabled": "false",
@@ -145,11 +149,23 @@ def bookie_metadata(url: str) -> Settings:
     return {"metadataServiceUri": bookkeeper_uri(url)}
 
 
+def without_batches(settings: Settings) -> Settings:
+    """Return lines with BookKeeper clients that send each request to Pulsar's metadata store at once.
+
+    To collect requests, each client wakes up two hundred times a second, which is half of what a bookie does in a test.
+    Only releases with `STORE_PARAMETERS` can do without.
+    """
+    return {
+        name: f"{value}?batchingEnabled=false" if name in _LEDGER_STORES and value.startswith(_PULSAR_DRIVER) else value
+        for name, value in settings.items()
+    }
+
+
 def bookkeeper_uri(url: str) -> str:
     """Return the metadata service URI of the BookKeeper cluster in Pulsar's own metadata store."""
     # BookKeeper splits its settings at commas, so its URIs join the hosts by semicolons.
     # Without `/ledgers` at its end: Pulsar's driver adds it, and with a second one the bookie ends at its start (seen).
-    return f"metadata-store:{url}".replace(",", ";")
+    return f"{_PULSAR_DRIVER}{url}".replace(",", ";")
 
 
 def render(settings: Settings) -> str:

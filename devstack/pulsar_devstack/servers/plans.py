@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from models.releases import Behaviour, parse_release
 from pulsar_devstack.errors import NotInStack
 from pulsar_devstack.servers import configs, oxia_security, probes, pulsar_security, zookeeper_security
 from pulsar_devstack.servers.spec import Settings
@@ -153,7 +154,10 @@ def _archive(kind: str, tools: Toolchain) -> list[str]:
 
 
 def _merged(own: Settings, state: StackState, name: str, every: Settings) -> str:
-    return configs.render({**own, **every, **state.settings.get(name, {})})
+    merged = {**own, **every, **state.settings.get(name, {})}
+    if parse_release(state.toolchain.pulsar).has(Behaviour.STORE_PARAMETERS):
+        merged = configs.without_batches(merged)
+    return configs.render(merged)
 
 
 def _zookeeper(name: str, state: StackState, folder: Path) -> ServerPlan:

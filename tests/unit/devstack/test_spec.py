@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def test_the_second_cluster_has_a_root_of_its_own() -> None:
     second = f"metadataServiceUri=zk+hierarchical://{hosts}/second-ledgers"
     assert line("second-bookie-1", "bookkeeper.conf", "metadataServiceUri") == second
     assert line(plans.SECOND_SETUP, "bookkeeper.conf", "metadataServiceUri") == second
-    first = f"metadata-store:zk:{hosts}/a"
+    first = f"metadata-store:zk:{hosts}/a?batchingEnabled=false"
     assert line("bookie-1", "bookkeeper.conf", "metadataServiceUri") == f"metadataServiceUri={first}"
     assert line("broker-1", "broker.conf", "bookkeeperMetadataServiceUri") == f"bookkeeperMetadataServiceUri={first}"
 
@@ -85,12 +86,21 @@ def test_ledgers_have_a_store_of_their_own() -> None:
     def lines(name: str, file: str) -> list[str]:
         return plans.plan(name, state, Path("/stack") / name).files[file].splitlines()
 
-    for name in ("bookie-1", plans.LEDGERS_SETUP):
-        assert f"metadataServiceUri={ledgers}" in lines(name, "bookkeeper.conf")
+    assert f"metadataServiceUri={ledgers}" in lines(plans.LEDGERS_SETUP, "bookkeeper.conf")
+    ledgers = f"{ledgers}?batchingEnabled=false"
+    assert f"metadataServiceUri={ledgers}" in lines("bookie-1", "bookkeeper.conf")
     assert {f"metadataStoreUrl={state.metadata_url()}", f"bookkeeperMetadataServiceUri={ledgers}"} <= set(
         lines("broker-1", "broker.conf")
     )
     assert plans.LEDGERS_SETUP in plans.plan("bookie-1", state, Path("/stack/bookie-1")).after
+
+
+def test_parameters_of_a_store_are_for_releases_that_know_them() -> None:
+    """Older releases would take them for a part of the path."""
+    state = state_of(StackSpec(zookeepers=1, bookies=1))
+    older = state.model_copy(update={"toolchain": replace(state.toolchain, pulsar="4.0.8")})
+    addresses = [plans.plan("bookie-1", each, Path("/stack")).files["bookkeeper.conf"] for each in (state, older)]
+    assert ["?batchingEnabled=false\n" in text for text in addresses] == [True, False]
 
 
 @pytest.mark.parametrize(("first", "second", "replicas"), [(1, 0, 1), (2, 0, 2), (3, 0, 2), (2, 1, 1), (2, 2, 2)])
