@@ -30,7 +30,7 @@ from models.segments.segment import SubscriptionKind
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.scalable_topic.steps import TopicSteps
-from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, layout_of, pulsar
 from tests.support.stacks import SharedStack
 
 SPACE = "public/default"
@@ -69,7 +69,7 @@ def _policy(store: CasStore, name: TopicName) -> AutoScalePolicy:
 
 def _has_all(admin: PulsarAdmin, store: CasStore, name: TopicName, *subscriptions: str) -> SegmentLayout:
     """Return the layout is whole, the policy as before, and each subscription has its record and its places."""
-    layout = admin.scalable_topics.layout(name)
+    layout = layout_of(store, name)
     assert layout_faults(layout) == []
     assert _policy(store, name) == OWN
     assert set(recorded_subscriptions(store, name)) == set(subscriptions)
@@ -83,7 +83,7 @@ def test_two_splits_of_a_segment_are_one(stack: Stack, admin: PulsarAdmin, store
     """The layout is the planned one, a subscription without a record is carried over, and the second run finds it."""
     name = _native(admin, "split-twice")
     admin.scalable_topics.register(name, "recorded", SubscriptionKind.STREAM)
-    before = admin.scalable_topics.layout(name)
+    before = layout_of(store, name)
     done = carried_out(stack, Operation.SPLIT, str(name), segment=0)
     assert (done.changed, done.failed, done.registered) == (1, 0, 1)
     assert done.outcomes == (f"{SPACE}/split-twice: 0000-7fff-0 became 0000-3fff-2, 4000-7fff-3",)
@@ -91,14 +91,14 @@ def test_two_splits_of_a_segment_are_one(stack: Stack, admin: PulsarAdmin, store
     assert layout == before.split(0, layout.segments[2].created_at_ms)
     again = carried_out(stack, Operation.SPLIT, f"topic://{SPACE}/split-twice", segment=0)
     assert (again.changed, again.unchanged, again.failed) == (0, 1, 0)
-    assert admin.scalable_topics.layout(name) == layout
+    assert layout_of(store, name) == layout
     _nothing_is_left(store)
 
 
 def test_a_merge(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """Neighbours become one, in either order; others are refused, and everything stays as it was."""
     name = _native(admin, "merge", 4)
-    before = admin.scalable_topics.layout(name)
+    before = layout_of(store, name)
     assert carried_out(stack, Operation.MERGE, str(name), segments=(2, 1)).changed == 1
     layout = _has_all(admin, store, name, "unrecorded")
     assert layout == before.merge(2, 1, layout.segments[4].created_at_ms)
@@ -119,7 +119,7 @@ def test_an_attempt_that_comes_again_changes_nothing_more(stack: Stack, admin: P
     operations = Operations(stack, Operation.SPLIT, str(name))
     first = operations.operate()
     assert operations.operate().outcomes == first.outcomes
-    assert len(admin.scalable_topics.layout(name).active) == 3
+    assert len(layout_of(store, name).active) == 3
     operations.complete()
     _nothing_is_left(store)
 
@@ -196,7 +196,7 @@ def test_missing_children_are_made(stack: Stack, admin: PulsarAdmin, store: CasS
     """A missing new segment is created and its split reported, and a subscription without a record gets one."""
     name = _native(admin, "healed", 1)
     admin.scalable_topics.split(name, 0)
-    (missing, _) = admin.scalable_topics.layout(name).active
+    (missing, _) = layout_of(store, name).active
     url = f"{stack.admin_urls[0]}/admin/v2/segments/{SPACE}/{name.topic}/{missing.descriptor}"
     httpx.delete(url, params={"force": True}, follow_redirects=True, timeout=30).raise_for_status()
     (outcome,) = carried_out(stack, Operation.AUDIT, str(name)).outcomes
@@ -246,7 +246,7 @@ def test_what_keeps_a_regular_topic_is_no_subscription(stack: Stack, admin: Puls
 def test_a_split_that_was_left_by_halves(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """An active segment that takes no messages is found, and the split that is named as its cure is one."""
     name = _native(admin, "halved", 1)
-    (half,) = admin.scalable_topics.layout(name).active
+    (half,) = layout_of(store, name).active
     admin.scalable_topics.terminate_segment(name, half.descriptor)
     (outcome,) = carried_out(stack, Operation.AUDIT, str(name), fix=True).outcomes
     assert f"segment {half.descriptor} takes no messages" in outcome

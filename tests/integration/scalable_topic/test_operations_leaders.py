@@ -19,6 +19,7 @@ from models.segments.segment import SubscriptionKind
 from pulsar_devstack.servers.server import Server
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
+from tests.support.scalable_topic.topics import layout_of
 from tests.support.stacks import SharedStack
 from tests.support.waiting import timeout_for, wait_for
 
@@ -57,7 +58,7 @@ def test_a_leader_dies(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Non
     url = f"http://127.0.0.1:{other.ports['http']}"
     assert httpx.get(f"{url}/admin/v2/scalable/{SPACE}/{haunted.topic}/stats", timeout=30).is_redirect
     _dies_during(Operation.SPLIT, split, stack, store)
-    _is_whole(admin, split, 2)
+    _is_whole(admin, store, split, 2)
     assert carried_out(stack, Operation.SPLIT, str(haunted)).changed == 1
     leader.start()
 
@@ -68,7 +69,7 @@ def test_a_leader_dies_during_a_merge(stack: Stack, admin: PulsarAdmin, store: C
     name = _led(admin, "leader-merge", 2)
     leader = _broker(stack, controller_of(store, name))
     _dies_during(Operation.MERGE, name, stack, store)
-    _is_whole(admin, name, 1)
+    _is_whole(admin, store, name, 1)
     leader.start()
 
 
@@ -91,8 +92,8 @@ def _dies_during(operation: Operation, name: TopicName, stack: Stack, store: Cas
     assert (done.changed, done.failures) == (1, ())
 
 
-def _is_whole(admin: PulsarAdmin, name: TopicName, active: int) -> None:
-    layout = admin.scalable_topics.layout(name)
+def _is_whole(admin: PulsarAdmin, store: CasStore, name: TopicName, active: int) -> None:
+    layout = layout_of(store, name)
     assert (len(layout.active), layout_faults(layout)) == (active, [])
     for segment in layout.active:
         assert admin.scalable_topics.backlog(name, segment.descriptor, "queue") == 0

@@ -20,6 +20,7 @@ from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
 from pulsar_devstack.traffic.runner import Traffic
 from tests.support.scalable_topic.operations import carried_out
+from tests.support.scalable_topic.topics import layout_of
 from tests.support.stacks import SharedStack
 
 SPACE = "public/default"
@@ -70,7 +71,7 @@ def test_segments_change_under_traffic(
             QUEUE: SubscriptionKind.QUEUE,
             STREAM: SubscriptionKind.STREAM,
         }
-    assert len(admin.scalable_topics.layout(changed).active) == 2
+    assert len(layout_of(store, changed).active) == 2
 
 
 def _backlogs(admin: PulsarAdmin, name: TopicName) -> dict[str, int]:

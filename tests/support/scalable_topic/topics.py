@@ -6,7 +6,7 @@ import importlib
 from contextlib import closing, suppress
 from typing import Any
 
-from clients.cas.store import CasStore, Check
+from clients.cas.store import CasReader, CasStore, Check
 from clients.errors import VersionConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
@@ -97,6 +97,13 @@ def write_record(store: CasStore, name: TopicName, layout: SegmentLayout) -> Non
         record = read_scalable(store, name)
         assert record.state is RecordState.EMPTY
         store.set(name.scalable_path, layout.encode(), record.version)
+
+
+def layout_of(store: CasReader, name: TopicName) -> SegmentLayout:
+    """Return the stored layout of a scalable topic: a broker answers from its cache, which follows a moment later."""
+    layout = read_scalable(store, name).layout
+    assert layout, f"{name} is not scalable"
+    return layout
 
 
 def make_topic(
