@@ -79,7 +79,7 @@ ready-for-demo: | $(BIN)/python
 demo-down: $(VENV)/.demo ## Stop what a demo left running
 	@$(BIN)/python -m demos down
 
-test: machine setup ## All checks and all tests, four jobs side by side (JOBS=1: one), each with its time
+test: machine setup ## All checks and all tests, four or five jobs side by side (JOBS=1: one), each with its time
 	@$(BIN)/python -m tests.tiers --jobs $(JOBS)
 
 lint: setup ## ruff, prose, pyright, and which package may import which

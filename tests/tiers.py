@@ -1,4 +1,4 @@
-"""Run the checks, provision the servers, and run the four tiers of tests, four jobs side by side.
+"""Run the checks, provision the servers, and run the four tiers of tests, four or five jobs side by side.
 
 `python -m tests.tiers [--jobs N] [--exhaustive] [--keep-going] [NAME]...`, where a name is one of checks, servers,
 unit, workflows, integration, faults and releases, or an area of a tier such as faults/clients; all tiers by default. A
@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import IO, NamedTuple, Self
@@ -42,6 +42,14 @@ _SERVERLESS = frozenset({"checks", "unit", "workflows"})
 """Tiers that start no dev stack: one job of them fills what jobs with servers leave of two cores."""
 _LESS_URGENT = 5
 """Niceness of a job without servers: servers have limits for their start, and it has time."""
+_LOOK_EVERY = 30.0
+"""Seconds between two looks whether a job more may begin."""
+_IDLE = slice(3, 5)
+"""Idle time, and idle time that waits for disks, among the times of processors."""
+_SPARE_PROCESSORS = 0.1
+"""Share of the processors that idles when a job more may begin. With a fixed number they idle, or are overloaded."""
+_SPARE_MEMORY = 4 << 20
+"""KiB that must be free for that: a job with servers takes one to two GiB."""
 _BYTECODE = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
 """Tests start Python hundreds of times, which takes twice as long where each start compiles all modules again."""
 
@@ -124,16 +132,48 @@ def _areas(tier: str) -> list[Path]:
     return sorted(sizes, key=lambda area: -sizes[area])
 
 
+class Machine:
+    """The machine of the jobs, as far as Linux describes it."""
+
+    def __init__(self) -> None:
+        self._at, self._before = time.monotonic(), _processor_times()
+
+    def is_idle(self) -> bool:
+        """Return whether processors have idled since the last look; False if that was a moment ago."""
+        if time.monotonic() - self._at < _LOOK_EVERY:
+            return False
+        now = _processor_times()
+        passed = [after - before for after, before in zip(now, self._before, strict=True)]
+        self._at, self._before = time.monotonic(), now
+        return sum(passed[_IDLE]) > _SPARE_PROCESSORS * sum(passed) and _available_memory() > _SPARE_MEMORY
+
+
+def _processor_times() -> list[int]:
+    """Return how long processors did what, in the order of Linux; nothing on other systems."""
+    try:
+        return [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    except OSError:
+        return []
+
+
+def _available_memory() -> int:
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0])
+
+
 class Jobs:
     """Runs jobs, and ends what they have started when it is left early; a context manager.
 
     Args:
         side_by_side: how many with servers at once. With two or more, another job is added to them: one without
             servers, as long as there is one. Two without servers never run at once.
+        is_idle: returns whether one job more may begin, which is asked only with two or more; see `Machine`.
     """
 
-    def __init__(self, side_by_side: int) -> None:
-        self._pool = ThreadPoolExecutor(side_by_side + (side_by_side > 1), thread_name_prefix="job")
+    def __init__(self, side_by_side: int, is_idle: Callable[[], bool] | None = None) -> None:
+        self._usual = side_by_side + (side_by_side > 1)
+        self._pool = ThreadPoolExecutor(self._usual + (side_by_side > 1), thread_name_prefix="job")
+        self._is_idle = is_idle or Machine().is_idle
         self._waiting: list[Job] = []
         self._running: list[Job] = []
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -169,7 +209,7 @@ class Jobs:
             while (job := self._choose()) is None:
                 if self._stopped or not self._waiting:
                     return None
-                self._changed.wait()
+                self._changed.wait(_LOOK_EVERY)
             self._waiting.remove(job)
             self._running.append(job)
         try:
@@ -181,7 +221,7 @@ class Jobs:
 
     def _choose(self) -> Job | None:
         """Return a job that may run now: one without servers, unless one of these runs, before one with servers."""
-        if self._stopped:
+        if self._stopped or (len(self._running) >= self._usual and not self._is_idle()):
             return None
         with_servers = next((job for job in self._waiting if not job.serverless), None)
         if any(job.serverless for job in self._running):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pulsar_devstack.servers.server_releases import RELEASES
+from tests import tiers
 from tests.releases import SELECTIONS, Selection
-from tests.tiers import APART, Job, execute, stages
+from tests.tiers import APART, Job, Jobs, Machine, execute, stages
 
 
 def job(name: str, *scripts: str) -> Job:
@@ -87,6 +88,29 @@ def test_jobs_with_servers_take_the_place_of_the_others(tmp_path: Path) -> None:
     unit = f"import pathlib, sys, time\nwhile {begun} < 2: time.sleep(0.01)\ntime.sleep(0.3); sys.exit({begun} > 2)"
     assert execute([[job("unit", unit), *three]], 2) == 0
     assert {file.name for file in tmp_path.iterdir()} == {*"abc"}
+
+
+def test_a_job_more_runs_while_the_machine_has_time(tmp_path: Path) -> None:
+    """Four jobs with servers run at once instead of three, if processors idle."""
+    with Jobs(2, is_idle=lambda: True) as jobs:
+        waiting = [job(f"faults/{name}", _waits_for_all(tmp_path, "abcd", name)) for name in "abcd"]
+        assert [result.code for result in jobs.run(waiting)] == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("idle", "memory", "every", "expected"),
+    [(20, 8 << 20, 0.0, True), (5, 8 << 20, 0.0, False), (20, 1 << 20, 0.0, False), (20, 8 << 20, 60.0, False)],
+    ids=["idle", "busy", "little memory", "too early"],
+)
+def test_idle_processors_are_seen(
+    monkeypatch: pytest.MonkeyPatch, idle: int, memory: int, every: float, expected: bool
+) -> None:
+    """A tenth of the processors' time and some memory must be free; a look that comes too early finds nothing."""
+    times = iter(([100, 0, 100, 900, 0], [200 - idle, 0, 100, 900 + idle, 0]))
+    monkeypatch.setattr(tiers, "_processor_times", lambda: next(times))
+    monkeypatch.setattr(tiers, "_available_memory", lambda: memory)
+    monkeypatch.setattr(tiers, "_LOOK_EVERY", every)
+    assert Machine().is_idle() is expected
 
 
 def test_jobs_without_servers_come_one_after_the_other(tmp_path: Path) -> None:
