@@ -153,12 +153,14 @@ def without_batches(settings: Settings) -> Settings:
     """Return lines with BookKeeper clients that send each request to Pulsar's metadata store at once.
 
     To collect requests, each client wakes up two hundred times a second, which is half of what a bookie does in a test.
-    Only releases with `STORE_PARAMETERS` can do without.
+    Only releases with `STORE_PARAMETERS` can do without. An address that has parameters keeps them.
     """
-    return {
-        name: f"{value}?batchingEnabled=false" if name in _LEDGER_STORES and value.startswith(_PULSAR_DRIVER) else value
+    plain = {
+        name: value
         for name, value in settings.items()
+        if name in _LEDGER_STORES and value.startswith(_PULSAR_DRIVER) and "?" not in value
     }
+    return {**settings, **{name: f"{value}?batchingEnabled=false" for name, value in plain.items()}}
 
 
 def bookkeeper_uri(url: str) -> str:
