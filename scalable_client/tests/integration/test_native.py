@@ -9,6 +9,7 @@ from itertools import count, pairwise
 
 import pytest
 
+from clients.cas.store import CasStore
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespaces import Retention
@@ -20,9 +21,12 @@ from pulsar_devstack.traffic.keyed_traffic import Receiving, Sending
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.aio import AsyncScalableClient
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
+from tests.support.clusters import store
+from tests.support.scalable_topic.topics import layout_of
 from tests.support.stacks import SharedStack
 from tests.support.waiting import wait_for, wait_until_equal
 
+__all__ = ["store"]
 pytestmark = pytest.mark.exhaustive
 
 OPERATIONS = 20
@@ -64,9 +68,9 @@ def topic(admin: PulsarAdmin) -> TopicName:
     return name
 
 
-def change(admin: PulsarAdmin, name: TopicName, dice: random.Random) -> None:
+def change(admin: PulsarAdmin, store: CasStore, name: TopicName, dice: random.Random) -> None:
     """Apply a random split or merge."""
-    active = sorted(admin.scalable_topics.layout(name).active, key=lambda segment: segment.hash_range.start)
+    active = layout_of(store, name).active
     if len(active) > 2 and (len(active) > 6 or dice.random() < 0.5):
         first, other = dice.choice(list(pairwise(active)))
         admin.scalable_topics.merge(name, first.segment_id, other.segment_id)
@@ -75,7 +79,11 @@ def change(admin: PulsarAdmin, name: TopicName, dice: random.Random) -> None:
 
 
 def test_traffic(
-    admin: PulsarAdmin, client: ScalableClient, topic: TopicName, record_property: Callable[[str, object], None]
+    admin: PulsarAdmin,
+    store: CasStore,
+    client: ScalableClient,
+    topic: TopicName,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """No message or callback is lost, and keys keep their order, while segments are split and merged under load."""
     dice = random.Random(5)
@@ -89,7 +97,7 @@ def test_traffic(
     check = client.create_checkpoint_consumer(topic.local_path)
     all_of_them = [Receiving(reading) for reading in (stream, queue, check)]
     for _ in range(OPERATIONS):
-        change(admin, topic, dice)
+        change(admin, store, topic, dice)
         time.sleep(dice.random() / 2)
     sending.stop()
     for reading in all_of_them:

@@ -47,6 +47,7 @@ from tests.faults.topic_controller.rounds import (
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 from tests.support.topic_controller.controllers import Controller
+from tests.support.topic_controller.listed_topics import wait_until_none_is_listed
 from tests.support.topic_controller.oracle import Oracle, published
 from tests.support.topic_controller.registrar import Registrar
 from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
@@ -273,9 +274,8 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
             AssertionError: a promise is broken.
         """
         if self._deleted:
-            admin, name = self._cluster.admin, self._controller.name
             assert self._record_or_none() is None
-            assert [topic for topic in admin.topics.names(self._namespace) if f"/{name.topic}.scalable." in topic] == []
+            wait_until_none_is_listed(self._cluster.admin, self._controller.name)
             return
         if fault.victim is Victim.LAYOUT_TOPIC:
             name = self._controller.name

@@ -15,9 +15,10 @@ from clients.pulsar.names import TopicName
 from models.blue_green.claims import BlueGreenClaim
 from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.namespaces import wait_until_listed
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.clients.dynamic_settings import dynamic_values
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 
 def test_refused_topics_do_not_block_others(clusters: Clusters) -> None:
@@ -32,7 +33,7 @@ def test_refused_topics_do_not_block_others(clusters: Clusters) -> None:
     assert [(item.path, item.reason) for item in step.refused] == [
         (str(topic), "green has no such topic") for topic in topics[:3]
     ]
-    assert sorted(clusters.blue_admin.topics.names(namespace)) == sorted(map(str, topics[:3]))
+    wait_until_listed(clusters.blue_admin, namespace, map(str, topics[:3]))
     assert clusters.blue_admin.namespaces.inactive_topics(namespace) is not None
     steps.end()
 
@@ -56,7 +57,7 @@ def test_a_partitioned_topic_that_is_new_on_blue_stays(clusters: Clusters) -> No
     clusters.blue_admin.topics.delete(new.of_partition(0))
     step = steps.whole(grace.clean_up)
     assert [item.path for item in step.refused] == [str(new)]
-    assert clusters.blue_admin.topics.partitioned_names(namespace) == [str(new)]
+    wait_until_equal("the topics", lambda: clusters.blue_admin.topics.partitioned_names(namespace), [str(new)], 30)
     steps.end()
 
 
@@ -77,7 +78,7 @@ def test_messages_that_retention_keeps(clusters: Clusters, *, opted_in: bool) ->
     step = steps.whole(grace.clean_up)
     refused = [] if opted_in else full
     assert (step.deleted, [item.path for item in step.refused]) == (4 - len(refused), refused)
-    assert sorted(clusters.blue_admin.topics.names(namespace)) == refused
+    wait_until_listed(clusters.blue_admin, namespace, refused)
     assert all("retention keeps 3 entries" in item.reason for item in step.refused)
     steps.end()
 
@@ -117,7 +118,7 @@ def test_messages_that_nothing_keeps(clusters: Clusters) -> None:
     steps = _moved(clusters, namespace)
     step = steps.whole(grace.clean_up)
     assert (step.deleted, step.refused) == (3, ())
-    assert clusters.blue_admin.topics.partitioned_names(namespace) == []
+    wait_until_equal("the topics", lambda: clusters.blue_admin.topics.partitioned_names(namespace), [], 30)
     steps.end()
 
 

@@ -24,6 +24,7 @@ from spark.blue_green.copy_record import copy_record
 from spark.blue_green.spec import PRODUCER
 from spark.blue_green.tasks import read_record
 from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.namespaces import wait_until_listed
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.clients.proxy import Proxy
 from tests.support.waiting import wait_for
@@ -191,7 +192,7 @@ def test_deletions_are_sent_to_the_owning_brokers(clusters: Clusters) -> None:
                 fence=lambda: None,
                 change=lambda admin: admin.topics.delete(topic),
             )
-    assert clusters.blue_admin.topics.names(namespace) == []
+    wait_until_listed(clusters.blue_admin, namespace, [])
 
 
 def _move_and_unload(clusters: Clusters, namespace: str, topic: TopicName) -> None:

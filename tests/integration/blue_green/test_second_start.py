@@ -16,6 +16,7 @@ from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.backlogs import received, require_sent, sent
 from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.namespaces import wait_until_listed
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.waiting import wait_for
@@ -161,7 +162,7 @@ def test_topics_of_blue_stay_until_they_are_cleaned_up(clusters: Clusters, envir
     assert not inactive_topics.delete_while_inactive
     assert clusters.green_admin.namespaces.inactive_topics("kept/one") is None
     assert clean_up(run, _LIMIT).outcome is Outcome.DONE
-    assert clusters.blue_admin.topics.names("kept/one") == []
+    wait_until_listed(clusters.blue_admin, "kept/one", [])
     assert clusters.blue_admin.namespaces.policies("kept/one").raw.get("inactive_topic_policies") == before
 
 

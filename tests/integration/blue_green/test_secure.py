@@ -17,6 +17,7 @@ from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.backlogs import received, require_sent, sent
 from tests.support.blue_green.cleanup import clean_up
+from tests.support.blue_green.namespaces import wait_until_listed
 from tests.support.blue_green.secure import BLUE, CLIENTS, GREEN, SecureClusters, secure_clusters
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.planted import SecretWatch
@@ -138,7 +139,8 @@ def _follow(clusters: SecureClusters, environment: Environment) -> None:
     assert report.certificate["missing_clients"] == 0
     assert report.certificate["subscriptions_copied"] == 1
     with clusters.blue.admin() as admin:
-        assert [name for namespace in NAMESPACES for name in admin.topics.names(namespace)] == []
+        for namespace in NAMESPACES:
+            wait_until_listed(admin, namespace, [])
     url, expected = clusters.green.broker_url, sent(traffic, backlog)
     idle = received(url, backlog, "idle", least=len(expected), **clusters.client_options())
     require_sent(idle, expected, traffic)

@@ -59,6 +59,8 @@ def test_limits_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmi
     controller = control("persistent://public/limited/orders", segments=2)
     controller.subscribe("bill")
     layout = controller.layout()
+    segments = {str(segment_topic(controller.name, segment.descriptor)) for segment in layout.active}
+    wait_for("the segments to be listed", lambda: segments <= {*admin.topics.names("public/limited")}, 30)
     names = {*admin.topics.names("public/limited")}
     _limit(stack, admin, "max_topics_per_namespace", 1)
     refusal = controller.refusal("split", SplitRequest(segment=0)).message

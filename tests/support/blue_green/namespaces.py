@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from tests.support.blue_green.environment import BLUE
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 # Brokers delete a topic without subscriptions within a minute.
 KEPT = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "maxInactiveDurationSeconds": 3600}
@@ -124,6 +124,12 @@ def create_namespace(admin: PulsarAdmin, name: str, **policies: Any) -> None:
     if tenant not in admin.tenants.names():
         admin.tenants.create(tenant, Tenant(admin_roles=("boss", "deputy"), allowed_clusters=admin_clusters(admin)))
     admin.namespaces.create(name, {"inactive_topic_policies": _INACTIVE, **policies})
+
+
+def wait_until_listed(admin: PulsarAdmin, namespace: str, expected: Iterable[str]) -> None:
+    """Wait until the broker that answers lists these topics: it learns a moment later what another one has deleted."""
+    topics = sorted(expected)
+    wait_until_equal(f"topics of {namespace}", lambda: sorted(admin.topics.names(namespace)), topics, 30)
 
 
 def admin_clusters(admin: PulsarAdmin) -> tuple[str, ...]:
