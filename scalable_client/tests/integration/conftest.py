@@ -10,10 +10,11 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_scalable.native import NativeClient
+from tests.support.clusters import store
 from tests.support.lifecycle.environment import environment
 from tests.support.stacks import SharedStack
 
-__all__ = ["admin", "client", "environment", "stack"]
+__all__ = ["admin", "client", "environment", "stack", "store"]
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from scalable_client.tests.support.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 
+from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from models.segments.layout import SegmentLayout
@@ -14,7 +15,7 @@ from pulsar_scalable.errors import ScalableError, TopicNotFound
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, InitialPosition, NativeClient
 from pulsar_scalable.native.consumer import SegmentConsumerOptions
-from tests.support.scalable_topic.topics import delete_scalable
+from tests.support.scalable_topic.topics import delete_scalable, layout_of
 from tests.support.scalable_topic.topics import make_scalable as migrate
 from tests.support.waiting import wait_for, wait_until_equal
 
@@ -22,7 +23,7 @@ _LIMIT = 30.0
 
 
 def same(layout: Layout, model: SegmentLayout) -> bool:
-    """Return whether the binary protocol and the admin interface report the same layout."""
+    """Return whether a layout of the binary protocol is the one in the metadata store."""
     reported = {
         segment.id: (
             segment.start,
@@ -48,19 +49,19 @@ def same(layout: Layout, model: SegmentLayout) -> bool:
     return layout.epoch == model.epoch and reported == stored
 
 
-def test_splits_and_merges_are_reported(admin: PulsarAdmin, client: NativeClient) -> None:
+def test_splits_and_merges_are_reported(admin: PulsarAdmin, store: CasStore, client: NativeClient) -> None:
     """The whole graph at first, and after each change."""
     name, reported = make_scalable(admin, 3), list[Layout]()
     watch = client.watch(scalable(name), reported.append)
-    assert same(watch.layout, admin.scalable_topics.layout(name))
+    assert same(watch.layout, layout_of(store, name))
     assert watch.layout.topic == scalable(name)
     admin.scalable_topics.split(name, 1)
     wait_until_equal("the split", lambda: watch.layout.epoch, 1, _LIMIT)
-    assert same(watch.layout, admin.scalable_topics.layout(name))
+    assert same(watch.layout, layout_of(store, name))
     admin.scalable_topics.merge(name, 3, 4)
     wait_until_equal("the merge", lambda: watch.layout.epoch, 2, _LIMIT)
-    assert same(watch.layout, admin.scalable_topics.layout(name))
-    assert same(client.look_up(scalable(name)), admin.scalable_topics.layout(name))
+    assert same(watch.layout, layout_of(store, name))
+    wait_for("the lookup", lambda: same(client.look_up(scalable(name)), layout_of(store, name)), _LIMIT)
     assert [layout.epoch for layout in reported] == [0, 1, 2]
 
 
@@ -84,7 +85,9 @@ def test_a_topic_that_is_deleted(admin: PulsarAdmin, stack: Stack, monkeypatch: 
             producer.send(b"two")
 
 
-def test_a_regular_topic_that_becomes_scalable(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
+def test_a_regular_topic_that_becomes_scalable(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, client: NativeClient
+) -> None:
     """The same watch reports the partitions, and then the segments."""
     name, reported = TopicName.parse("public/default/native-client-regular"), list[Layout]()
     admin.topics.create_partitioned(name, 3)
@@ -95,7 +98,7 @@ def test_a_regular_topic_that_becomes_scalable(stack: Stack, admin: PulsarAdmin,
     ]
     migrate(stack, admin, name)
     wait_for("the segments", lambda: not watch.layout.synthetic, _LIMIT)
-    assert same(watch.layout, admin.scalable_topics.layout(name))
+    assert same(watch.layout, layout_of(store, name))
     assert [layout.synthetic for layout in reported] == [True, False]
 
 

@@ -21,12 +21,10 @@ from pulsar_devstack.traffic.keyed_traffic import Receiving, Sending
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.aio import AsyncScalableClient
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
-from tests.support.clusters import store
 from tests.support.scalable_topic.topics import layout_of
 from tests.support.stacks import SharedStack
 from tests.support.waiting import wait_for, wait_until_equal
 
-__all__ = ["store"]
 pytestmark = pytest.mark.exhaustive
 
 OPERATIONS = 20

@@ -101,6 +101,8 @@ def test_parameters_of_a_store_are_for_releases_that_know_them() -> None:
     older = state.model_copy(update={"toolchain": replace(state.toolchain, pulsar="4.0.8")})
     addresses = [plans.plan("bookie-1", each, Path("/stack")).files["bookkeeper.conf"] for each in (state, older)]
     assert ["?batchingEnabled=false\n" in text for text in addresses] == [True, False]
+    own = {"metadataServiceUri": "metadata-store:zk:a:1?batchingEnabled=true"}
+    assert configs.without_batches(own) == own
 
 
 @pytest.mark.parametrize(("first", "second", "replicas"), [(1, 0, 1), (2, 0, 2), (3, 0, 2), (2, 1, 1), (2, 2, 2)])
