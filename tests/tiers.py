@@ -166,8 +166,8 @@ class Jobs:
 
     Args:
         side_by_side: how many with servers at once. With two or more, another job is added to them: one without
-            servers, as long as there is one. Two without servers never run at once.
-        is_idle: returns whether one job more may begin, which is asked only with two or more; see `Machine`.
+            servers, as long as there is one. Two without servers run at once only while the machine idles.
+        is_idle: returns whether the machine has time for one job more; see `Machine`.
     """
 
     def __init__(self, side_by_side: int, is_idle: Callable[[], bool] | None = None) -> None:
@@ -220,13 +220,19 @@ class Jobs:
                 self._changed.notify_all()
 
     def _choose(self) -> Job | None:
-        """Return a job that may run now: one without servers, unless one of these runs, before one with servers."""
-        if self._stopped or (len(self._running) >= self._usual and not self._is_idle()):
+        """Return a job that may run now: one without servers, unless one of these runs, before one with servers.
+
+        While the machine idles, that is one job more than usual, and a second one without servers.
+        """
+        if self._stopped:
             return None
         with_servers = next((job for job in self._waiting if not job.serverless), None)
-        if any(job.serverless for job in self._running):
-            return with_servers
-        return next((job for job in self._waiting if job.serverless), with_servers)
+        serverless = next((job for job in self._waiting if job.serverless), None)
+        one_runs = any(job.serverless for job in self._running)
+        usual = with_servers if one_runs else serverless or with_servers
+        if usual and len(self._running) < self._usual:
+            return usual
+        return serverless or with_servers if self._is_idle() else None
 
     def _run(self, job: Job, shown: bool) -> Result:
         _print(f"begin  {job.name}\n")

@@ -90,10 +90,11 @@ def test_jobs_with_servers_take_the_place_of_the_others(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {*"abc"}
 
 
-def test_a_job_more_runs_while_the_machine_has_time(tmp_path: Path) -> None:
-    """Four jobs with servers run at once instead of three, if processors idle."""
+@pytest.mark.parametrize("tier", ["faults", "workflows"], ids=["with servers", "without servers"])
+def test_a_job_more_runs_while_the_machine_has_time(tmp_path: Path, tier: str) -> None:
+    """Four jobs with servers run at once instead of three, or four without servers instead of one, if it idles."""
     with Jobs(2, is_idle=lambda: True) as jobs:
-        waiting = [job(f"faults/{name}", _waits_for_all(tmp_path, "abcd", name)) for name in "abcd"]
+        waiting = [job(f"{tier}/{name}", _waits_for_all(tmp_path, "abcd", name)) for name in "abcd"]
         assert [result.code for result in jobs.run(waiting)] == [0] * 4
 
 
